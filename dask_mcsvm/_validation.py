@@ -1,0 +1,386 @@
+"""Checks of parameters, rows, labels and weights, before anything is computed.
+
+Everything here reads the user's objects and changes none of them. An error is one sentence: what
+was found, what is needed, what to type.
+"""
+
+import copy
+import math
+import numbers
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from dask_mcsvm.errors import advised, bad_parameter
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+# A C-contiguous ndarray, or a csr_array with int32 indices and int64 indptr; float32 or float64.
+Rows: TypeAlias = Any
+
+
+# Parameters -------------------------------------------------------------------------------------
+
+
+def check_number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    example: str,
+) -> float:
+    """A finite real number in range, as a float; True and False are not numbers here."""
+    bound = f"above {above:g}" if above is not None else f"of at least {at_least:g}"
+    if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
+        raise bad_parameter(name, value, f"a finite number {bound}", example)
+    number = float(value)
+    too_low = number <= above if above is not None else number < (at_least or 0.0)
+    if not math.isfinite(number) or too_low:
+        raise bad_parameter(name, value, f"a finite number {bound}", example)
+    return number
+
+
+def check_integer(name: str, value: object, *, at_least: int, example: str) -> int:
+    """An integer in range, as an int; True and False are not numbers here."""
+    valid = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    if not valid or int(value) < at_least:  # type: ignore[call-overload]
+        raise bad_parameter(name, value, f"an integer of at least {at_least}", example)
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def check_flag(name: str, value: object) -> bool:
+    """True or False; 0, "no" and the like would be read differently by different people."""
+    if not isinstance(value, bool | np.bool_):
+        raise bad_parameter(name, value, "True or False", f"{name}=True")
+    return bool(value)
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """One of the strings accepted."""
+    if not isinstance(value, str) or value not in choices:
+        accepted = " or ".join(repr(choice) for choice in choices)
+        raise bad_parameter(name, value, accepted, f"{name}={choices[0]!r}")
+    return value
+
+
+def check_dtype(dtype: object) -> np.dtype[Any] | None:
+    """The arithmetic asked for, None where the rows decide."""
+    if dtype is None:
+        return None
+    for accepted in (np.dtype(np.float32), np.dtype(np.float64)):
+        try:
+            same = accepted == dtype
+        except TypeError:  # NumPy was shown something that names no dtype
+            same = False
+        if same:
+            return accepted
+    needed = '"float32", "float64" or None (None keeps the precision of X)'
+    raise bad_parameter("dtype", dtype, needed, 'dtype="float64"')
+
+
+def check_callbacks(callbacks: object) -> tuple[Any, ...]:
+    """A sequence of callables, as a tuple."""
+    if isinstance(callbacks, tuple | list) and all(callable(call) for call in callbacks):
+        return tuple(callbacks)
+    needed = "a tuple or list of functions of one record"
+    raise bad_parameter("callbacks", callbacks, needed, "callbacks=(print,)")
+
+
+def check_n_jobs(n_jobs: object) -> int:
+    """How many threads: None is 1, -1 all cores, -2 all but one, as in joblib.
+
+    Cores are those this process may run on, not those of the machine.
+    """
+    if n_jobs is None:
+        return 1
+    if not isinstance(n_jobs, numbers.Integral) or isinstance(n_jobs, bool) or n_jobs == 0:
+        needed = "a positive integer, -1 for all cores, or None for one"
+        raise bad_parameter("n_jobs", n_jobs, needed, "n_jobs=-1")
+    threads = int(n_jobs)
+    if threads > 0:
+        return threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (cores or 1) + 1 + threads)
+
+
+def draw_seed(random_state: object) -> int:
+    """One integer that every random choice of a fit derives from."""
+    try:
+        return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    except ValueError:
+        needed = "None, an integer or a numpy.random.RandomState"
+        raise bad_parameter("random_state", random_state, needed, "random_state=0") from None
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def saying_what_to_type() -> Iterator[None]:
+    """scikit-learn's complaints leave this block in one sentence that ends in advice."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        better = advised(error)
+        if better is error:
+            raise
+        raise better from error
+
+
+def check_rows(estimator: Any, X: Any) -> Rows:
+    """X of a fitted estimator's `predict`: numeric, finite, 2-d, with the columns of the fit.
+
+    Returns
+    -------
+    ndarray or SciPy CSR of shape (n, d)
+        In its own dtype; never a copy of numeric input that is dense or CSR already.
+    """
+    with saying_what_to_type():
+        # "numeric", not a float type: int8 rows are cast block by block later, not all at once.
+        return validate_data(estimator, X, reset=False, accept_sparse="csr", dtype="numeric")
+
+
+def working_dtype(stored: np.dtype[Any], asked: np.dtype[Any] | None) -> np.dtype[Any]:
+    """The rule of `dtype`: as asked; else float64 for float64, float32 for all else."""
+    if asked is not None:
+        return asked
+    wide = stored.kind == "f" and stored.itemsize > np.dtype(np.float32).itemsize
+    return np.dtype(np.float64 if wide else np.float32)
+
+
+def as_rows(X: Any, dtype: np.dtype[Any]) -> Rows:
+    """Checked X as a solver wants it; shares memory with X wherever X is that already.
+
+    Returns
+    -------
+    ndarray or csr_array of shape (n, d)
+        Dense: C-contiguous. CSR: int32 indices, sorted and without duplicates, int64 indptr.
+    """
+    values = X.data if sp.issparse(X) else X
+    largest = max(abs(float(values.max(initial=0))), abs(float(values.min(initial=0))))
+    # Squared norms are summed over the row; past the square root of the range they overflow.
+    if largest > math.sqrt(float(np.finfo(dtype).max)) / X.shape[1]:
+        raise ValueError(
+            f"X has a value of magnitude {largest:.1e}, whose square overflows {dtype}; "
+            "scale the columns with sklearn.preprocessing.MaxAbsScaler."
+        )
+    return _as_csr(X, dtype) if sp.issparse(X) else np.ascontiguousarray(X, dtype=dtype)
+
+
+def _as_csr(X: Any, dtype: np.dtype[Any]) -> Rows:
+    if X.shape[1] > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"X has {X.shape[1]} columns; at most {np.iinfo(np.int32).max} can be indexed: "
+            "hash the features with sklearn.feature_extraction.FeatureHasher."
+        )
+    # A wrapper of our own: SciPy caches flags on the object and sorts in place.
+    csr = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
+    with saying_what_to_type():
+        csr.check_format(full_check=True)  # kernels index without looking
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()  # sorts as well
+    csr.data = csr.data.astype(dtype, copy=False)
+    # Half the bytes of int64 indices; assigned, because the constructor would widen both again.
+    csr.indices = csr.indices.astype(np.int32, copy=False)
+    csr.indptr = csr.indptr.astype(np.int64, copy=False)
+    return csr
+
+
+def largest_norm(rows: Rows, block_rows: int = 4096) -> float:
+    """max_i ||x_i||, summed in float64 block by block so that no large copy is made."""
+    largest = 0.0
+    for start in range(0, rows.shape[0], block_rows):
+        block = rows[start : start + block_rows].astype(np.float64)
+        squares = block.multiply(block) if sp.issparse(block) else block * block
+        largest = max(largest, float(np.asarray(squares.sum(axis=1)).max()))
+    return math.sqrt(largest)
+
+
+# Labels and weights -----------------------------------------------------------------------------
+
+
+def encode_labels(
+    y: npt.NDArray[Any], classes: Any = None
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """Sorted classes (k,) and each label's place among them, (n,) int32.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n,)
+        Labels; anything sortable.
+    classes : array-like, optional
+        All classes, also those without a row in y. By default those found in y.
+    """
+    present, places = np.unique(y, return_inverse=True)
+    if classes is None:
+        return present, places.astype(np.int32)
+    known = np.unique(column_or_1d(classes, input_name="classes"))
+    place_of = {label: place for place, label in enumerate(known.tolist())}
+    strangers = [label for label in present.tolist() if label not in place_of]
+    if strangers:
+        some = ", ".join(repr(label) for label in strangers[:5])
+        raise ValueError(
+            f"y has {len(strangers)} label(s) that are not in classes ({some}); "
+            "add them to classes, or drop their rows."
+        )
+    places_of_present = np.array([place_of[label] for label in present.tolist()], np.int32)
+    return known, places_of_present[places]
+
+
+def check_sample_weight(sample_weight: Any, n: int) -> FloatArray | None:
+    """Weights (n,) in float64, finite, not negative, not all zero; None where none were given."""
+    if sample_weight is None:
+        return None
+    if isinstance(sample_weight, numbers.Number):
+        sample_weight = np.full(n, sample_weight)
+    with saying_what_to_type():
+        weights: FloatArray = check_array(
+            sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+        )
+    if weights.shape != (n,):
+        raise ValueError(
+            f"sample_weight has shape {weights.shape}; it must have one weight per row of X, "
+            f"shape ({n},)."
+        )
+    if weights.min() < 0:
+        raise ValueError(
+            f"sample_weight has a negative value ({weights.min():g}); weights must be at least 0: "
+            "use 0 to leave a row out."
+        )
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every row; at least two classes need weight.")
+    return weights
+
+
+def class_weights(
+    class_weight: Any, classes: npt.NDArray[Any], y: npt.NDArray[np.int32], weights: FloatArray
+) -> FloatArray:
+    """One factor per class, (k,) float64.
+
+    "balanced" counts weights, not rows, over the classes that have any, so that a weight of 3
+    is the same as three copies and a weight of 0 the same as no row.
+    """
+    k = classes.size
+    if class_weight is None:
+        return np.ones(k)
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        counts = np.bincount(y, weights, minlength=k)
+        present = counts > 0
+        factors = np.zeros(k)
+        factors[present] = counts.sum() / (present.sum() * counts[present])
+        return factors
+    if not isinstance(class_weight, Mapping):
+        needed = 'None, "balanced" or a dict of class to weight'
+        raise bad_parameter("class_weight", class_weight, needed, 'class_weight="balanced"')
+    place_of = {label: place for place, label in enumerate(classes.tolist())}
+    strangers = [label for label in class_weight if label not in place_of]
+    if strangers:
+        raise ValueError(
+            f"class_weight has key(s) that are no class of y ({strangers[0]!r}); the classes are "
+            f"{_listed(classes)}: remove the key, or name the class in fit(..., classes=...)."
+        )
+    factors = np.ones(k)
+    for label, weight in class_weight.items():
+        name, example = f"class_weight[{label!r}]", f"class_weight={{{label!r}: 2.0}}"
+        factors[place_of[label]] = check_number(name, weight, at_least=0.0, example=example)
+    return factors
+
+
+def _listed(classes: npt.NDArray[Any], at_most: int = 5) -> str:
+    shown = ", ".join(repr(label) for label in classes[:at_most].tolist())
+    return shown + (", ..." if classes.size > at_most else "")
+
+
+# A training set ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """What a fit learns from, every check passed.
+
+    Attributes
+    ----------
+    rows : ndarray or csr_array of shape (n, d)
+        Rows of positive weight; the others teach nothing and are left out.
+    y : ndarray of shape (n,), int32
+        Place of each row's label in `classes`.
+    weights : ndarray of shape (n,), float64
+        sample_weight times class weight, all above 0.
+    classes : ndarray of shape (k,)
+        Sorted labels, also those that no row of positive weight has.
+    kept : ndarray of shape (n_given,), bool, or None
+        Which of the rows given are in `rows`; None if all are.
+    features : dict
+        `n_features_in_`, and `feature_names_in_` if X has names: set by the fit when it succeeds.
+    """
+
+    rows: Rows
+    y: npt.NDArray[np.int32]
+    weights: FloatArray
+    classes: npt.NDArray[Any]
+    kept: npt.NDArray[np.bool_] | None
+    features: dict[str, Any]
+
+    @property
+    def n_given(self) -> int:
+        """Rows that were passed, those of weight 0 included."""
+        return self.y.size if self.kept is None else self.kept.size
+
+
+def check_training_set(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: Any,
+    classes: Any,
+    class_weight: Any,
+    dtype: np.dtype[Any] | None,
+    reset: bool = True,
+) -> TrainingSet:
+    """Check X, y and weights; the estimator stays as it was, whatever happens.
+
+    With reset=False the columns of X must be those of the fit, as in `validate_data`.
+    """
+    # validate_data writes what it learns about the columns: let it write on a copy.
+    shadow = copy.copy(estimator)
+    with saying_what_to_type():
+        X, y = validate_data(shadow, X, y, reset=reset, accept_sparse="csr", dtype="numeric")
+        check_classification_targets(y)
+    learned = ("n_features_in_", "feature_names_in_")
+    features = {name: vars(shadow)[name] for name in learned if name in vars(shadow)}
+    classes, places = encode_labels(y, classes)
+    given = check_sample_weight(sample_weight, places.size)
+    weights = np.ones(places.size) if given is None else given
+    weights = weights * class_weights(class_weight, classes, places, weights)[places]
+    kept = None
+    if not weights.all():
+        kept = weights > 0
+        X, places, weights = X[kept], places[kept], weights[kept]
+    _check_two_classes(classes, places, kept)
+    rows = as_rows(X, working_dtype(X.dtype, dtype))
+    return TrainingSet(rows, places, weights, classes, kept, features)
+
+
+def _check_two_classes(
+    classes: npt.NDArray[Any], y: npt.NDArray[np.int32], kept: npt.NDArray[np.bool_] | None
+) -> None:
+    present = np.flatnonzero(np.bincount(y, minlength=classes.size))
+    if present.size >= 2:
+        return
+    of_weight = "" if kept is None else " of positive weight"
+    found = f"1 class ({classes[present].tolist()[0]!r})" if present.size else "no class at all"
+    raise ValueError(
+        f"y has rows{of_weight} of {found}; a classifier needs rows{of_weight} of at least two "
+        "classes: add rows of another class."
+    )

@@ -1,0 +1,141 @@
+"""A proof of quality for a model as it is now, whoever changed it since the fit."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dask_mcsvm._validation import TrainingSet
+from dask_mcsvm.errors import CertificateError
+from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.training import Problem, certify_primal
+
+# Objectives are sums of n float64 terms; what is smaller than this share of them is rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far a model can be from the optimum: primal - optimum <= gap.
+
+    Attributes
+    ----------
+    primal : float
+        P(W) of the model on the training rows, in float64.
+    dual : float
+        The lower bound on every P(W) that the fit proved.
+    gap : float
+        primal - dual, not negative.
+    relative_gap : float
+        The gap in the units of `tol`: a share of the primal, or for Lee-Lin-Wahba of what
+        training can gain.
+    """
+
+    primal: float
+    dual: float
+    gap: float
+    relative_gap: float
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The problem a model was fitted to; parameters may change afterwards, this does not.
+
+    Attributes
+    ----------
+    formulation : str
+    C, tau : float
+    class_weight : object
+        As given to the estimator.
+    dtype : dtype
+        Of the rows the solver saw.
+    n_given : int
+        Rows passed to fit, those of weight 0 included.
+    totals : ndarray of shape (k,)
+        Sum of C_i per class: tells other labels or weights from those of the fit.
+    """
+
+    formulation: str
+    C: float
+    tau: float
+    class_weight: Any
+    dtype: np.dtype[Any]
+    n_given: int
+    totals: npt.NDArray[np.float64]
+
+    def pose(self, data: TrainingSet) -> Problem:
+        """The problem of the fit, from rows that are said to be the same."""
+        if data.n_given != self.n_given:
+            raise CertificateError(
+                f"X has {data.n_given} rows, but the fit had {self.n_given}; the certificate "
+                "holds for the training rows only: pass those."
+            )
+        C = self.C * data.weights
+        if not np.allclose(class_totals(data.y, C, self.totals.size), self.totals, rtol=1e-9):
+            raise CertificateError(
+                "y or sample_weight are not those of the fit; the certificate holds for the "
+                "training rows only: pass the same labels and weights."
+            )
+        return Problem(
+            rows=data.rows,
+            y=data.y,
+            C=C,
+            n_classes=self.totals.size,
+            formulation=self.formulation,
+            tau=self.tau,
+        )
+
+
+def class_totals(
+    y: npt.NDArray[np.int32], C: npt.NDArray[np.float64], n_classes: int
+) -> npt.NDArray[np.float64]:
+    """Sum of C_i per class, shape (k,)."""
+    return np.asarray(np.bincount(y, C, minlength=n_classes), np.float64)
+
+
+def certify(
+    problem: Problem, coef: Any, intercept: npt.NDArray[Any], dual: float, n_jobs: int
+) -> Certificate:
+    """The certificate of coef (k, d) and intercept (k,) against a dual bound."""
+    if not np.isfinite(dual):
+        raise CertificateError(
+            "the fit proved no lower bound (dual_ is nan); fit again with a solver that certifies."
+        )
+    form = FORMULATIONS[problem.formulation](problem.n_classes, problem.C)
+    W = form.project_weights(weights_of(coef, intercept, problem))
+    primal = certify_primal(problem, W, n_jobs=n_jobs)
+    gap = primal - dual
+    if gap < -ROUNDING * max(abs(primal), abs(dual)):
+        raise CertificateError(
+            f"the primal {primal:.6g} is below the bound {dual:.6g} that the fit proved, so X "
+            "are not the training rows; pass the rows that fit saw."
+        )
+    at_zero = form.loss_at_zero * float(problem.C.sum())
+    relative = relative_gap(problem.formulation, primal, dual, at_zero)
+    return Certificate(primal, dual, max(0.0, gap), max(0.0, relative))
+
+
+def weights_of(coef: Any, intercept: npt.NDArray[Any], problem: Problem) -> npt.NDArray[Any]:
+    """W (d + 1, k): the columns of `coef`, and the constant feature's weights below them."""
+    k, d = coef.shape
+    dense = coef.toarray() if sp.issparse(coef) else np.asarray(coef)
+    W = np.zeros((d + 1, k))
+    W[:d] = dense.T
+    if problem.tau > 0:
+        W[d] = np.asarray(intercept, np.float64) / problem.tau
+    elif np.any(intercept):
+        raise CertificateError(
+            "intercept_ is not zero, but the fit had fit_intercept=False; the objective has no "
+            "place for it: set intercept_ to zeros, or fit with fit_intercept=True."
+        )
+    if problem.formulation == "lee_lin_wahba":
+        # Such a W is outside the primal's domain and could undercut the bound.
+        off = float(np.abs(W.sum(axis=1)).max())
+        if off > 1e-4 * max(1e-30, float(np.abs(W).max())):
+            raise CertificateError(
+                f"the classes' weights sum to {off:.1e}; those of lee_lin_wahba must sum to zero: "
+                "subtract coef_.mean(axis=0) from coef_ and intercept_.mean() from intercept_."
+            )
+    return W

@@ -1,0 +1,120 @@
+"""What a fitted linear model does: score rows, predict, prove its quality, change its storage."""
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
+
+from dask_mcsvm._validation import check_integer, check_n_jobs, check_rows, check_training_set
+from dask_mcsvm.estimators._certificate import Certificate, Trained, certify
+from dask_mcsvm.estimators._predict import best_classes, class_scores, two_class_decision
+
+
+class LinearModel:
+    """Methods of an estimator whose fit left `coef_`, `intercept_`, `classes_` and `dual_`."""
+
+    coef_: Any
+    intercept_: npt.NDArray[Any]
+    classes_: npt.NDArray[Any]
+    dual_: float
+    n_jobs: int | None
+    _trained: Trained
+
+    def decision_function(self, X: Any) -> npt.NDArray[Any]:
+        """Scores of the classes.
+
+        Parameters
+        ----------
+        X : array-like or SciPy sparse of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
+            In the precision of `coef_`. For two classes the score of the second less that of
+            the first, except for one-vs-rest, where the second's score is the answer by itself.
+        """
+        check_is_fitted(self)
+        scores = class_scores(check_rows(self, X), self.coef_, self.intercept_)
+        if scores.shape[1] == 2:
+            return two_class_decision(scores, self._trained.formulation)
+        return scores
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The class with the highest score, shape (n_samples,), for each row of X."""
+        best: npt.NDArray[Any] = self.predict_topk(X, 1)[:, 0]
+        return best
+
+    def predict_topk(self, X: Any, n: int) -> npt.NDArray[Any]:
+        """The n classes with the highest scores, best first.
+
+        Parameters
+        ----------
+        X : array-like or SciPy sparse of shape (n_samples, n_features)
+        n : int
+            From 1 to the number of classes.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n)
+            Labels; where scores are equal, in the order of `classes_`.
+        """
+        check_is_fitted(self)
+        n = check_integer("n", n, at_least=1, example="n=1")
+        k = self.classes_.size
+        if n > k:
+            raise ValueError(f"n is {n}, but there are {k} classes; type n={k} to rank them all.")
+        X = check_rows(self, X)
+        best = best_classes(X, self.coef_, self.intercept_, self._trained.formulation, n)
+        labels: npt.NDArray[Any] = self.classes_[best]
+        return labels
+
+    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
+        """Prove how good the model is now, also if `coef_` was changed since the fit.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training rows, labels and weights, in any order of the rows.
+
+        Returns
+        -------
+        Certificate
+            primal, dual, gap, relative_gap: the objective of `coef_` and `intercept_` in float64
+            against the bound `dual_` that the fit proved.
+
+        Raises
+        ------
+        CertificateError
+            If these cannot be the training rows.
+        """
+        check_is_fitted(self)
+        trained = self._trained
+        data = check_training_set(
+            self,
+            X,
+            y,
+            sample_weight=sample_weight,
+            classes=self.classes_,
+            class_weight=trained.class_weight,
+            dtype=trained.dtype,
+            reset=False,
+        )
+        problem = trained.pose(data)
+        return certify(problem, self.coef_, self.intercept_, self.dual_, check_n_jobs(self.n_jobs))
+
+    def sparsify(self) -> Self:
+        """Turn `coef_` into a CSR array: smaller where most weights are zero (`density_`)."""
+        check_is_fitted(self)
+        if not sp.issparse(self.coef_):
+            self.coef_ = sp.csr_array(self.coef_)
+        return self
+
+    def densify(self) -> Self:
+        """Turn `coef_` back into an ndarray."""
+        check_is_fitted(self)
+        if sp.issparse(self.coef_):
+            # As a fit leaves it: the transpose of a C-contiguous (d, k).
+            self.coef_ = np.ascontiguousarray(self.coef_.toarray().T).T
+        return self

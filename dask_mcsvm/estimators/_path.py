@@ -1,0 +1,139 @@
+"""A path over C: each model starts from the dual variables of the one before."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+from dask_mcsvm._validation import TrainingSet, check_number, check_training_set
+from dask_mcsvm.errors import bad_parameter
+from dask_mcsvm.estimators._predict import best_classes
+from dask_mcsvm.estimators._settings import read_settings
+from dask_mcsvm.estimators._warm import KeptAlpha
+
+if TYPE_CHECKING:
+    from dask_mcsvm.estimators.linear import LinearMCSVC
+
+
+@dataclass(frozen=True)
+class PathResult:
+    """Models along a path of C, smallest C first.
+
+    Attributes
+    ----------
+    models : tuple of LinearMCSVC
+        One fitted estimator per C.
+    Cs : tuple of float
+        Ascending.
+    scores : ndarray of shape (n_models,), or None
+        Accuracy on the validation rows; None without any.
+    best_index : int or None
+        Of the highest score; of several, the smallest C.
+    """
+
+    models: "tuple[LinearMCSVC, ...]"
+    Cs: tuple[float, ...]
+    scores: npt.NDArray[np.float64] | None
+    best_index: int | None
+
+    @property
+    def best_(self) -> "LinearMCSVC | None":
+        """The model with the best validation score; None without validation rows."""
+        return None if self.best_index is None else self.models[self.best_index]
+
+    @property
+    def histories(self) -> tuple[list[dict[str, Any]], ...]:
+        """`history_` of each model."""
+        return tuple(model.history_ for model in self.models)
+
+
+def fit_path(
+    estimator: "LinearMCSVC",
+    X: Any,
+    y: Any,
+    Cs: Any,
+    validation: Any,
+    sample_weight: Any,
+) -> PathResult:
+    """Fit a clone of `estimator` for every C; see `LinearMCSVC.path`."""
+    costs = check_costs(Cs)
+    settings = read_settings(estimator)
+    data = check_training_set(
+        estimator,
+        X,
+        y,
+        sample_weight=sample_weight,
+        classes=None,
+        class_weight=estimator.class_weight,
+        dtype=settings.dtype,
+    )
+    held_out = None
+    if validation is not None and not isinstance(validation, tuple | list):
+        example = "validation=0.2, or validation=(X_val, y_val)"
+        share = check_number("validation", validation, above=0.0, example=example)
+        data, held_out = split(data, share, settings.seed)
+    elif validation is not None and len(validation) != 2:
+        needed = "a pair (X_val, y_val) or a share of the rows"
+        raise bad_parameter("validation", f"{len(validation)} objects", needed, "validation=0.2")
+
+    models: list[LinearMCSVC] = []
+    last: KeptAlpha | None = None
+    for C in costs:
+        model = clone(estimator).set_params(C=C)
+        last = model._learn(data, replace(settings, C=C), last)
+        models.append(model)
+    scores = None
+    if held_out is not None:
+        scores = np.array([accuracy(model, held_out) for model in models])
+    elif validation is not None:
+        scores = np.array([model.score(*validation) for model in models])
+    # argmax takes the first of equals, which is the smallest C: the simplest model that is as good.
+    best = None if scores is None else int(scores.argmax())
+    return PathResult(tuple(models), costs, scores, best)
+
+
+def check_costs(Cs: Any) -> tuple[float, ...]:
+    """Values of C, ascending and each once: a solution stays feasible as C grows."""
+    if isinstance(Cs, str) or not isinstance(Cs, Sequence | np.ndarray) or len(Cs) == 0:
+        raise bad_parameter("Cs", Cs, "a list of numbers above 0", "Cs=[0.01, 0.1, 1.0]")
+    example = "Cs=[0.01, 0.1, 1.0]"
+    return tuple(sorted({check_number("Cs", C, above=0.0, example=example) for C in Cs}))
+
+
+def split(data: TrainingSet, share: float, seed: int) -> tuple[TrainingSet, TrainingSet]:
+    """Rows to learn from and rows to score on, at random; every class keeps a row to learn from."""
+    n = data.y.size
+    order = np.random.default_rng(seed).permutation(n)
+    first_of_class = np.unique(data.y[order], return_index=True)[1]
+    movable = np.delete(order, first_of_class)
+    n_held = round(share * n)
+    if not 0 < n_held <= movable.size:
+        raise ValueError(
+            f"validation={share:g} of {n} rows is {n_held}; it must leave a row of each class to "
+            f"learn from and at least one to score on: between 1 and {movable.size} rows."
+        )
+    held = np.sort(movable[:n_held])
+    learn = np.setdiff1d(order, held, assume_unique=True)
+    learn.sort()
+    return part(data, learn), part(data, held)
+
+
+def part(data: TrainingSet, places: npt.NDArray[np.intp]) -> TrainingSet:
+    """Some of the rows of a training set, in the order of `places`."""
+    rows = data.rows[places]
+    if not isinstance(rows, np.ndarray):
+        rows.indices = rows.indices.astype(np.int32, copy=False)  # slicing widened them
+        rows.indptr = rows.indptr.astype(np.int64, copy=False)
+    return TrainingSet(
+        rows, data.y[places], data.weights[places], data.classes, None, data.features
+    )
+
+
+def accuracy(model: "LinearMCSVC", held_out: TrainingSet) -> float:
+    """Share of the rows whose best class is their own."""
+    form = model._trained.formulation
+    best = best_classes(held_out.rows, model.coef_, model.intercept_, form)
+    return float(np.mean(best[:, 0] == held_out.y))

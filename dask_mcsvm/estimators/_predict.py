@@ -1,0 +1,117 @@
+"""Scores of rows, block by block: no (n, k) array where only the best classes are asked for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+IntArray = npt.NDArray[np.intp]
+
+# Scores held at once: large enough for a fast product, small beside any model that needs care.
+BLOCK_BYTES = 32 * 2**20
+
+
+def score_blocks(
+    X: Any, coef: Any, intercept: npt.NDArray[Any]
+) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    """Rows and their scores X W + b, a block at a time, in the precision of `coef`.
+
+    Parameters
+    ----------
+    X : ndarray or SciPy CSR of shape (n, d)
+        Any numeric dtype; blocks of it are cast to that of `coef`, never all of it.
+    coef : ndarray or SciPy sparse of shape (k, d)
+        A dense one is best as the transpose of a C-contiguous (d, k), which is what a fit leaves.
+    intercept : ndarray of shape (k,)
+        Added to the scores.
+
+    Yields
+    ------
+    (slice, ndarray of shape (rows of the slice, k))
+    """
+    n, k = X.shape[0], coef.shape[0]
+    W = coef.T
+    if sp.issparse(W):
+        W = W.tocsc() if not sp.issparse(X) else W.tocsr()
+    elif sp.issparse(X):
+        W = np.ascontiguousarray(W)  # SciPy would do it again for every block
+    widest = k if X.dtype == coef.dtype else max(k, _entries(X) // max(1, n))  # scores, or a cast
+    step = max(1, BLOCK_BYTES // (widest * coef.dtype.itemsize))
+    for start in range(0, n, step):
+        rows = slice(start, min(start + step, n))
+        scores = _some_rows(X, rows).astype(coef.dtype, copy=False) @ W
+        scores = scores.toarray() if sp.issparse(scores) else np.asarray(scores)
+        scores += intercept
+        yield rows, scores
+
+
+def _entries(X: Any) -> int:
+    return int(X.nnz if sp.issparse(X) else X.size)
+
+
+def _some_rows(X: Any, rows: slice) -> Any:
+    """X[rows] as a view, which SciPy's own slice of a CSR is not."""
+    if not sp.issparse(X):
+        return X[rows]
+    indptr = X.indptr[rows.start : rows.stop + 1]
+    entries = slice(indptr[0], indptr[-1])
+    parts = (X.data[entries], X.indices[entries], indptr - indptr[0])
+    return sp.csr_array(parts, shape=(indptr.size - 1, X.shape[1]))
+
+
+def class_scores(X: Any, coef: Any, intercept: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """All scores at once, shape (n, k), in the precision of `coef`."""
+    out = np.empty((X.shape[0], coef.shape[0]), coef.dtype)
+    for rows, scores in score_blocks(X, coef, intercept):
+        out[rows] = scores
+    return out
+
+
+def two_class_decision(scores: npt.NDArray[Any], formulation: str) -> npt.NDArray[Any]:
+    """One number per row, (n,), above 0 for the second class, from scores (n, 2).
+
+    One-vs-rest trains both columns on the same problem with signs exchanged, so the second is
+    the answer; the other formulations only know the difference.
+    """
+    if formulation == "one_vs_rest":
+        return scores[:, 1].copy()
+    return np.asarray(scores[:, 1] - scores[:, 0])
+
+
+def best_classes(
+    X: Any, coef: Any, intercept: npt.NDArray[Any], formulation: str, top: int = 1
+) -> IntArray:
+    """Places of the `top` best classes of each row, best first, shape (n, top)."""
+    out = np.empty((X.shape[0], top), np.intp)
+    for rows, scores in score_blocks(X, coef, intercept):
+        if scores.shape[1] == 2:
+            second = two_class_decision(scores, formulation) > 0
+            out[rows] = np.where(second[:, None], [[1, 0]], [[0, 1]])[:, :top]
+        elif top == 1:
+            out[rows, 0] = scores.argmax(axis=1)
+        else:
+            out[rows] = top_places(scores, top)
+    return out
+
+
+def top_places(scores: npt.NDArray[Any], top: int) -> IntArray:
+    """The `top` largest of each row of scores (n, k), largest first, ties by place.
+
+    Examples
+    --------
+    >>> top_places(np.array([[0.0, 2.0, 1.0, 2.0]]), 3)
+    array([[1, 3, 2]])
+    """
+    k = scores.shape[1]
+    if top == k:
+        return np.argsort(-scores, axis=1, kind="stable")
+    places = np.sort(np.argpartition(-scores, top - 1, axis=1)[:, :top], axis=1)
+    values = np.take_along_axis(scores, places, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    best = np.take_along_axis(places, order, axis=1)
+    # A partition picks any of the classes tied at the edge; there, sort the whole row.
+    tied = (scores >= values.min(axis=1, keepdims=True)).sum(axis=1) > top
+    best[tied] = np.argsort(-scores[tied], axis=1, kind="stable")[:, :top]
+    return best

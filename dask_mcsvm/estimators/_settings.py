@@ -1,0 +1,122 @@
+"""An estimator's parameters, checked and spelled out, and the problem they pose."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_mcsvm._validation import (
+    TrainingSet,
+    check_callbacks,
+    check_choice,
+    check_dtype,
+    check_flag,
+    check_integer,
+    check_n_jobs,
+    check_number,
+    draw_seed,
+    largest_norm,
+)
+from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
+from dask_mcsvm.formulations import formulation_name
+from dask_mcsvm.training import SOLVERS, Plan, Problem, check_solver_options, make_plan
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of one fit. `tau` is None where the constant feature is the largest row norm."""
+
+    formulation: str
+    solver: str
+    C: float
+    tol: float
+    max_epochs: int
+    tau: float | None
+    dtype: np.dtype[Any] | None
+    n_jobs: int
+    warm_start: bool
+    options: dict[str, Any]
+    callbacks: tuple[Callable[[dict[str, Any]], object], ...]
+    verbose: int
+    seed: int
+
+
+def read_settings(estimator: Any) -> Settings:
+    """Check every parameter that can be checked without looking at the data."""
+    solver = check_choice("solver", estimator.solver, ("auto", *SOLVERS))
+    verbose = estimator.verbose
+    return Settings(
+        formulation=formulation_name(estimator.formulation),
+        solver=solver,
+        C=check_number("C", estimator.C, above=0.0, example="C=1.0"),
+        tol=check_number("tol", estimator.tol, at_least=0.0, example="tol=1e-3"),
+        max_epochs=check_integer(
+            "max_epochs", estimator.max_epochs, at_least=1, example="max_epochs=1000"
+        ),
+        tau=_read_tau(estimator.fit_intercept, estimator.intercept_scaling),
+        dtype=check_dtype(estimator.dtype),
+        n_jobs=check_n_jobs(estimator.n_jobs),
+        warm_start=check_flag("warm_start", estimator.warm_start),
+        options=check_solver_options(solver, estimator.solver_options),
+        callbacks=check_callbacks(estimator.callbacks),
+        verbose=check_integer(
+            "verbose",
+            int(verbose) if isinstance(verbose, bool) else verbose,
+            at_least=0,
+            example="verbose=1",
+        ),
+        seed=draw_seed(estimator.random_state),
+    )
+
+
+def _read_tau(fit_intercept: object, scaling: object) -> float | None:
+    by_radius = isinstance(scaling, str) and scaling == "radius"
+    if isinstance(scaling, str) and not by_radius:
+        needed = 'a finite number above 0 or "radius"'
+        raise bad_parameter("intercept_scaling", scaling, needed, "intercept_scaling=1.0")
+    tau = None
+    if not by_radius:
+        example = "intercept_scaling=1.0"
+        tau = check_number("intercept_scaling", scaling, above=0.0, example=example)
+    return tau if check_flag("fit_intercept", fit_intercept) else 0.0
+
+
+def pose(data: TrainingSet, settings: Settings) -> Problem:
+    """The problem a solver sees."""
+    tau = settings.tau
+    if tau is None:
+        tau = largest_norm(data.rows) or 1.0  # all rows zero: any constant will do
+    return Problem(
+        rows=data.rows,
+        y=data.y,
+        C=settings.C * data.weights,
+        n_classes=data.classes.size,
+        formulation=settings.formulation,
+        tau=tau,
+    )
+
+
+def plan_for(X: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -> Plan:
+    """How a fit on X (n, d), dense or CSR, would run."""
+    n, d = X.shape
+    is_sparse = not isinstance(X, np.ndarray)
+    return make_plan(
+        n=n,
+        d=d,
+        k=n_classes,
+        nnz=int(X.nnz) if is_sparse else n * d,
+        is_sparse=is_sparse,
+        dtype=dtype,
+        formulation=settings.formulation,
+        solver=settings.solver,
+        n_jobs=settings.n_jobs,
+        options=settings.options,
+    )
+
+
+def warn_of_precision(settings: Settings, dtype: np.dtype[Any]) -> None:
+    """Say before a long fit that float32 will not get there."""
+    if dtype == np.float32 and 0 < settings.tol < FLOAT32_TOL:
+        warnings.warn(precision_message(settings.tol), PrecisionWarning, stacklevel=4)

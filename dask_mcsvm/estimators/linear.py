@@ -1,0 +1,318 @@
+"""LinearMCSVC: exact linear multi-class SVMs with the interface of scikit-learn."""
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+
+from dask_mcsvm._validation import TrainingSet, check_rows, check_training_set, working_dtype
+from dask_mcsvm.errors import ConvergenceWarning, convergence_message
+from dask_mcsvm.estimators._certificate import Trained, class_totals
+from dask_mcsvm.estimators._model import LinearModel
+from dask_mcsvm.estimators._path import PathResult, fit_path
+from dask_mcsvm.estimators._progress import progress
+from dask_mcsvm.estimators._settings import (
+    Settings,
+    plan_for,
+    pose,
+    read_settings,
+    warn_of_precision,
+)
+from dask_mcsvm.estimators._warm import KeptAlpha
+from dask_mcsvm.training import Fit, Plan, Problem, train
+
+
+class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
+    """Linear multi-class support vector machine, solved exactly and certified.
+
+    Minimizes 1/2 ||W||^2 + sum_i C_i loss_i over the weights of all classes together, where
+    C_i = C * sample_weight_i * class_weight[y_i] and the loss is that of the formulation. The
+    fit ends with a duality gap computed in float64: no weights whatsoever have an objective
+    lower than ``primal_ - gap``.
+
+    Parameters
+    ----------
+    formulation : {"crammer_singer", "weston_watkins", "lee_lin_wahba", "one_vs_rest"}
+        The loss; "cs", "ww", "llw" and "ovr" for short.
+    solver : {"auto", "sdm"}
+        "sdm" is the sequential dual method: exact steps of one example at a time.
+    C : float
+        Cost of a unit of loss, above 0. Large values fit the rows, small ones keep W small.
+    tol : float
+        Stop when the relative duality gap is at most this. 0 runs exactly `max_epochs`.
+    max_epochs : int
+        Stop after this many epochs, each n * k class scores, with a `ConvergenceWarning`.
+    fit_intercept : bool
+        Whether to learn an intercept: the weight of one more feature, of constant value.
+    intercept_scaling : float or "radius"
+        That value, tau; "radius" is the largest norm of a row. The intercept b is penalized by
+        1/2 ||b / tau||^2, so a larger value frees it, see Notes.
+    class_weight : dict, "balanced" or None
+        Factor of C per class, 1 for classes that a dict leaves out. "balanced" is inversely
+        proportional to the sum of `sample_weight` in the class.
+    dtype : {"float32", "float64"} or None
+        Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in
+        float32, which halves memory and reaches a relative gap of about 1e-5.
+    n_jobs : int or None
+        Threads: None is one, -1 all cores. The result is repeatable for the same number.
+    warm_start : bool
+        Keep the dual variables, and start the next fit on the same rows from them.
+    solver_options : dict or None
+        Options of the solver; unknown keys are refused with a list of the known ones.
+    callbacks : tuple of callable
+        Each is called with a record (dict) of every epoch; returning True stops the fit.
+    verbose : int
+        Above 0: one line per epoch, through ``logging.getLogger("dask_mcsvm")``.
+    random_state : int, RandomState or None
+        Seed of the order in which examples are visited.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights, one row per class, also for two classes; CSR after `sparsify`.
+    intercept_ : ndarray of shape (n_classes,)
+        Zeros if ``fit_intercept=False``.
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    primal_, dual_, gap_ : float
+        Objective, lower bound on every objective, and relative duality gap, in float64.
+    n_iter_ : int
+        Epochs run.
+    history_ : list of dict
+        A record per epoch: epoch, seconds, primal, dual, gap, active, ...
+    stop_ : str
+        Why the fit ended: "gap", "max_epochs", "callback", ...
+    density_, dual_density_ : float
+        Share of nonzeros in `coef_` and among the dual variables.
+    solver_, plan_ : str, Plan
+        What ran, and how.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Only if X had column names, all strings.
+
+    Notes
+    -----
+    An intercept without any penalty is the limit of a large `intercept_scaling`. By how much the
+    result still exceeds the best unpenalized objective is bounded by ||b||^2 / (2 tau^2), b being
+    the unpenalized intercept: tau = 10 leaves 0.5% of ||b||^2. But the constant feature comes to
+    dominate every row's norm, and epochs grow with its square; centering the columns of a dense X
+    keeps b small and is the better half of the cure. There is no setting that is exact.
+
+    With two classes the decision function of a binary SVM with cost c comes from C = c / 2
+    (Crammer-Singer, Weston-Watkins) or C = c (one-vs-rest); C = 2 c with Lee-Lin-Wahba gives
+    twice that function.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dask_mcsvm import LinearMCSVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LinearMCSVC(random_state=0).fit(X, y)
+    >>> model.coef_.shape, bool(model.gap_ <= model.tol), model.score(X, y) > 0.95
+    ((3, 4), True, True)
+    """
+
+    _alpha: KeptAlpha
+
+    def __init__(
+        self,
+        *,
+        formulation: str = "crammer_singer",
+        solver: str = "auto",
+        C: float = 1.0,
+        tol: float = 1e-3,
+        max_epochs: int = 1000,
+        fit_intercept: bool = True,
+        intercept_scaling: float | str = 1.0,
+        class_weight: Any = None,
+        dtype: Any = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        solver_options: dict[str, Any] | None = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.formulation = formulation
+        self.solver = solver
+        self.C = C
+        self.tol = tol
+        self.max_epochs = max_epochs
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.dtype = dtype
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.solver_options = solver_options
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, classes: Any = None) -> Self:
+        """Train on rows in memory.
+
+        Parameters
+        ----------
+        X : array-like or SciPy sparse of shape (n_samples, n_features)
+            NumPy, pandas or any SciPy sparse format (CSR is not converted). Never changed, and
+            not copied if it is C-contiguous or canonical CSR of the arithmetic's dtype.
+        y : array-like of shape (n_samples,)
+            Labels: integers or strings.
+        sample_weight : array-like of shape (n_samples,), optional
+            Factors of C, at least 0. A weight of 2 is two copies of the row, 0 is none.
+        classes : array-like of shape (n_classes,), optional
+            All classes, if y may lack some; by default those in y. Each has a row in `coef_`.
+
+        Returns
+        -------
+        LinearMCSVC
+            Itself. If an error is raised, it is as it was before.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_epochs` ended the fit above `tol`.
+        PrecisionWarning
+            If `tol` is below what float32 can reach.
+        """
+        settings = read_settings(self)
+        data = self._check_training_set(X, y, sample_weight, classes, settings.dtype)
+        last = getattr(self, "_alpha", None) if settings.warm_start else None
+        self._learn(data, settings, last)
+        return self
+
+    def path(
+        self, X: Any, y: Any, Cs: Any, validation: Any = None, sample_weight: Any = None
+    ) -> PathResult:
+        """Fit a model per value of C, each started from the one before.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        Cs : sequence of float
+            Values of C; solved in ascending order, which keeps every start feasible as it is.
+        validation : (X_val, y_val), float or None
+            Rows to score the models on, or the share of the rows given to hold back for that,
+            at random but for one row of each class. The models learn from the others only.
+
+        Returns
+        -------
+        PathResult
+            models, Cs, scores, best_index, best_, histories. This estimator stays as it was.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from dask_mcsvm import LinearMCSVC
+        >>> X, y = load_iris(return_X_y=True)
+        >>> found = LinearMCSVC(random_state=0).path(X, y, [0.01, 0.1, 1.0], validation=0.3)
+        >>> found.Cs, found.best_.score(X, y) > 0.9
+        ((0.01, 0.1, 1.0), True)
+        """
+        return fit_path(self, X, y, Cs, validation, sample_weight)
+
+    def explain(self, X: Any, y: Any = None) -> str:
+        """Print, and return, how a fit on X and y would run, without running it.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`. Without y the classes are those of the last fit.
+
+        Returns
+        -------
+        str
+        """
+        settings = read_settings(self)
+        if y is None:
+            if not hasattr(self, "classes_"):
+                raise ValueError("explain needs y to count the classes; type explain(X, y).")
+            X, k = check_rows(self, X), self.classes_.size
+            dtype = working_dtype(X.dtype, settings.dtype)
+        else:
+            data = self._check_training_set(X, y, None, None, settings.dtype)
+            X, k, dtype = data.rows, data.classes.size, data.rows.dtype
+        text = str(plan_for(X, k, dtype, settings))
+        print(text)
+        return text
+
+    def _check_training_set(
+        self, X: Any, y: Any, sample_weight: Any, classes: Any, dtype: np.dtype[Any] | None
+    ) -> TrainingSet:
+        return check_training_set(
+            self,
+            X,
+            y,
+            sample_weight=sample_weight,
+            classes=classes,
+            class_weight=self.class_weight,
+            dtype=dtype,
+        )
+
+    def _learn(self, data: TrainingSet, settings: Settings, last: KeptAlpha | None) -> KeptAlpha:
+        """Everything of `fit` that follows the checks; returns what the next one may start from."""
+        warn_of_precision(settings, data.rows.dtype)
+        problem = pose(data, settings)
+        plan = plan_for(problem.rows, problem.n_classes, problem.rows.dtype, settings)
+        start = None if last is None else last.start_for(problem, data)
+        with progress(settings.verbose, settings.callbacks) as on_epoch:
+            fit = train(
+                problem,
+                plan,
+                tol=settings.tol,
+                max_epochs=settings.max_epochs,
+                seed=settings.seed,
+                n_jobs=settings.n_jobs,
+                start=start,
+                on_epoch=on_epoch,
+            )
+        if fit.stop == "max_epochs" and not fit.converged and settings.tol > 0:
+            name = type(self).__name__
+            message = convergence_message(name, settings.max_epochs, fit.gap, settings.tol)
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        kept = KeptAlpha(fit.alpha, data.y, data.kept, data.classes, problem.formulation)
+        self._remember(data, settings, problem, plan, fit, kept)
+        return kept
+
+    def _remember(
+        self,
+        data: TrainingSet,
+        settings: Settings,
+        problem: Problem,
+        plan: Plan,
+        fit: Fit,
+        kept: KeptAlpha,
+    ) -> None:
+        """Set the fitted attributes, all at the end: a fit that fails has changed none."""
+        d = data.rows.shape[1]
+        for stale in ("feature_names_in_", "_alpha"):
+            self.__dict__.pop(stale, None)
+        self.__dict__.update(data.features)
+        self.classes_ = data.classes
+        self.coef_ = fit.W[:d].T  # a view: the solver's layout is also the best for predict
+        self.intercept_ = problem.tau * fit.W[d]
+        self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
+        self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
+        self.density_ = np.count_nonzero(self.coef_) / self.coef_.size
+        self.dual_density_ = fit.dual_density
+        self.plan_, self.solver_ = plan, plan.solver
+        self._trained = Trained(
+            formulation=problem.formulation,
+            C=settings.C,
+            tau=problem.tau,
+            class_weight=self.class_weight,
+            dtype=data.rows.dtype,
+            n_given=data.n_given,
+            totals=class_totals(problem.y, problem.C, problem.n_classes),
+        )
+        if settings.warm_start:
+            self._alpha = kept

@@ -1,0 +1,1 @@
+"""The cluster: builders of task graphs. They build, never compute."""

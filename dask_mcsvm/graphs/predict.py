@@ -1,0 +1,258 @@
+"""Lazy predictions for Dask arrays, by row block and class group.
+
+A model comes in parts, the columns of W of some classes each, and a task holds one row block and
+one part: W as a whole need not fit a worker, and where only the best classes are asked for, the
+scores of all of them never exist at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from dask.base import tokenize
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import DataNode, List, Task, TaskRef
+
+from .regroup import Graph, Key
+
+Array: TypeAlias = npt.NDArray[Any]
+#: Some classes of the k, ascending, and numbers that belong to them: columns of W, or scores.
+Part: TypeAlias = tuple[npt.NDArray[np.intp], Array]
+#: The best classes of some rows, best first, and their scores: (n, top) each.
+Best: TypeAlias = tuple[npt.NDArray[np.intp], Array]
+
+#: Scores that a task which only wants the best ones holds at a time.
+BLOCK_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """The columns of W of some classes.
+
+    Attributes
+    ----------
+    places : tuple of int
+        Which of the k classes they are, ascending.
+    W : ndarray or Delayed of shape (d + 1, len(places))
+        The last row belongs to the constant feature.
+    """
+
+    places: tuple[int, ...]
+    W: Array | Delayed
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as predictions see it.
+
+    Attributes
+    ----------
+    parts : tuple of ModelPart
+        Every class in one of them.
+    tau : float
+        Value of the constant feature.
+    dtype : dtype
+        Of W; scores are computed in it.
+    formulation : str
+        The long name: two classes decide differently in one_vs_rest.
+    """
+
+    parts: tuple[ModelPart, ...]
+    tau: float
+    dtype: np.dtype[Any]
+    formulation: str
+
+    def __post_init__(self) -> None:
+        places = [place for part in self.parts for place in part.places]
+        ascending = all(list(part.places) == sorted(part.places) for part in self.parts)
+        if sorted(places) != list(range(len(places))) or not ascending:
+            raise ValueError("the parts of a model must hold every class once, in ascending order.")
+
+    @property
+    def n_classes(self) -> int:
+        return sum(len(part.places) for part in self.parts)
+
+
+def decision_function(X: da.Array, model: Model) -> da.Array:
+    """Scores of all classes, lazily, in the row chunks of X.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, d)
+        Row chunks, dense or CSR, of known or unknown length.
+    model : Model
+
+    Returns
+    -------
+    dask.array.Array of shape (n, k)
+        For two classes (n,): s1 - s0, or s1 in one_vs_rest.
+    """
+    k = model.n_classes
+    combine = partial(join_scores, n_classes=k, formulation=model.formulation)
+    look = partial(part_scores, tau=model.tau)
+    return by_blocks("scores", X, model, look, combine, () if k == 2 else (k,), model.dtype)
+
+
+def predict(X: da.Array, model: Model, classes: Array) -> da.Array:
+    """The class of each row, lazily: shape (n,), the dtype of `classes` (k,)."""
+    look, combine = best_tasks(model, 1)
+    return by_blocks("predict", X, model, look, partial(one_label, combine), (), None, classes)
+
+
+def predict_topk(X: da.Array, model: Model, classes: Array, top: int) -> da.Array:
+    """The `top` best classes of each row, best first, lazily: shape (n, top)."""
+    if not 1 <= top <= model.n_classes:
+        raise ValueError(f"top={top}; the model has {model.n_classes} classes, use 1 to that many.")
+    look, combine = best_tasks(model, top)
+    return by_blocks("topk", X, model, look, partial(labels, combine), (top,), None, classes)
+
+
+def best_tasks(model: Model, top: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What a task does with a part of the model, and what joins the parts of a row block."""
+    if model.n_classes == 2:
+        look: Callable[..., Any] = partial(part_scores, tau=model.tau)
+        return look, partial(best_of_two, top=top, formulation=model.formulation)
+    return partial(part_best, tau=model.tau, top=top), partial(join_best, top=top)
+
+
+def by_blocks(
+    what: str,
+    X: da.Array,
+    model: Model,
+    look: Callable[..., Any],
+    combine: Callable[..., Array],
+    columns: tuple[int, ...],
+    dtype: np.dtype[Any] | None,
+    classes: Array | None = None,
+) -> da.Array:
+    """A lazy array in the row chunks of X: each block joins what every part of the model says.
+
+    ``look(block, part)`` runs per row block and part, ``combine(found)`` (or ``combine(found,
+    classes)``) per row block. `columns` is the shape of one row of the result.
+    """
+    if X.ndim != 2 or X.numblocks[1] != 1:
+        raise ValueError(
+            f"X is split along features (chunks {X.chunks[1:]}); rows must stay whole. "
+            "Use X.rechunk({1: -1})."
+        )
+    token = tokenize(what, X, model, columns, classes)
+    graph, parts = model_nodes(model, token)
+    extra: list[TaskRef] = []
+    if classes is not None:
+        node = (f"{what}-classes-{token}",)
+        graph[node] = DataNode(node, classes)
+        extra, dtype = [TaskRef(node)], classes.dtype
+    name = f"{what}-{token}"
+    for i, (block,) in enumerate(X.__dask_keys__()):
+        found = [(f"{what}-part-{token}", i, p) for p in range(len(parts))]
+        for key, part in zip(found, parts, strict=True):
+            graph[key] = Task(key, look, TaskRef(block), TaskRef(part))
+        out = (name, i) + (0,) * len(columns)
+        graph[out] = Task(out, combine, List(*map(TaskRef, found)), *extra)
+    sources = [X, *(part.W for part in model.parts if isinstance(part.W, Delayed))]
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=sources)
+    chunks = (X.chunks[0], *((width,) for width in columns))
+    meta: Array = np.empty((0,) * len(chunks), dtype)
+    return da.Array(layers, name, chunks, dtype=dtype, meta=meta)
+
+
+def model_nodes(model: Model, token: str) -> tuple[Graph, list[Key]]:
+    """The parts of the model, each once in the graph, and their keys."""
+    graph: Graph = {}
+    keys: list[Key] = []
+    for p, part in enumerate(model.parts):
+        key = (f"model-part-{token}", p)
+        places = np.array(part.places, np.intp)
+        if isinstance(part.W, Delayed):
+            graph[key] = Task(key, make_part, places, TaskRef(part.W.key))
+        else:
+            graph[key] = DataNode(key, (places, part.W))
+        keys.append(key)
+    return graph, keys
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def make_part(places: npt.NDArray[np.intp], W: Array) -> Part:
+    return places, W
+
+
+def score_blocks(X: Any, W: Array, tau: float, rows: int) -> Iterator[Array]:
+    """X W + tau times W's last row, so many rows at a time, in the dtype of W."""
+    bias = W.dtype.type(tau) * W[-1]
+    for start in range(0, X.shape[0], rows):
+        yield X[start : start + rows].astype(W.dtype, copy=False) @ W[:-1] + bias
+
+
+def part_scores(X: Any, part: Part, *, tau: float) -> Part:
+    """Scores of a row block for the classes of one part."""
+    places, W = part
+    found = [*score_blocks(X, W, tau, max(1, X.shape[0]))]
+    return places, found[0] if found else np.empty((0, places.size), W.dtype)
+
+
+def part_best(X: Any, part: Part, *, tau: float, top: int) -> Best:
+    """The best classes of a part for each row of a block."""
+    places, W = part
+    top = min(top, places.size)
+    chosen = np.empty((X.shape[0], top), np.intp)
+    values: Array = np.empty((X.shape[0], top), W.dtype)
+    rows = max(1, BLOCK_BYTES // (places.size * W.dtype.itemsize))
+    for b, scores in enumerate(score_blocks(X, W, tau, rows)):
+        here = slice(b * rows, b * rows + scores.shape[0])
+        columns = largest(scores, top)
+        chosen[here] = places[columns]
+        values[here] = np.take_along_axis(scores, columns, axis=1)
+    return chosen, values
+
+
+def largest(scores: Array, top: int) -> npt.NDArray[np.intp]:
+    """Columns of the `top` largest scores of each row, largest first, ties by column."""
+    if top == 1:
+        first: npt.NDArray[np.intp] = scores.argmax(axis=1)[:, None]
+        return first
+    return np.argsort(-scores, axis=1, kind="stable")[:, :top]
+
+
+def join_scores(found: Sequence[Part], *, n_classes: int, formulation: str) -> Array:
+    """The scores of all parts in the order of the classes; one number per row for two classes."""
+    first = found[0][1]
+    scores: Array = np.empty((first.shape[0], n_classes), first.dtype)
+    for places, values in found:
+        scores[:, places] = values
+    if n_classes != 2:
+        return scores
+    if formulation == "one_vs_rest":  # both columns solve one problem with signs exchanged
+        return scores[:, 1].copy()
+    return np.asarray(scores[:, 1] - scores[:, 0])
+
+
+def join_best(found: Sequence[Best], *, top: int) -> npt.NDArray[np.intp]:
+    """The best classes of all parts, (n, top), best first, ties by class."""
+    places = np.concatenate([chosen for chosen, _ in found], axis=1)
+    values = np.concatenate([values for _, values in found], axis=1)
+    order = np.lexsort((places, -values), axis=1)[:, :top]
+    return np.take_along_axis(places, order, axis=1)
+
+
+def best_of_two(found: Sequence[Part], *, top: int, formulation: str) -> npt.NDArray[np.intp]:
+    """Classes (n, top) of a model of two: the second where the decision function is above 0."""
+    second = join_scores(found, n_classes=2, formulation=formulation) > 0
+    return np.where(second[:, None], [[1, 0]], [[0, 1]])[:, :top].astype(np.intp)
+
+
+def labels(combine: Callable[..., Any], found: Sequence[Any], classes: Array) -> Array:
+    named: Array = classes[combine(found)]
+    return named
+
+
+def one_label(combine: Callable[..., Any], found: Sequence[Any], classes: Array) -> Array:
+    return labels(combine, found, classes)[:, 0]

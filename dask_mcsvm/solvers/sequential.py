@@ -1,0 +1,339 @@
+"""The state of one sequential dual run in memory, and an epoch of each schedule."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import numpy as np
+import scipy.sparse as sp
+
+from ._alpha import SparseAlpha, alpha_store, compact_alpha, empty_alpha
+from ._jit import kernel
+from ._rows import square_norms
+from ._steps import LOSSES
+from .certify import examine, finish_block, weights_block
+from .duals import Duals
+from .sdm import Data, Frequencies, active_examples, full_sweep, make_scratch, shrunk_sweep
+from .slices import ROWS_PER_THREAD, Sweep, Threads
+
+#: Up to here alpha is a dense array and an exact step may use every class at once.
+DENSE_CLASSES = 64
+#: Above it a full visit of Crammer-Singer adds at most so many classes to an example's list: the
+#: first visits, when all scores are equal, would otherwise spread alpha over all k classes. The
+#: other losses hold many classes at the optimum too and are limited only where n·k is large.
+FRESH_CLASSES = 8
+FRESH_VARIABLES = 2**27
+#: float64 columns of W made at a time when certifying; what stays in the cache of one core.
+BLOCK_BYTES = 8 * 2**20
+ROWS_PER_TASK = 4096
+
+
+#: Shrunk sweeps that follow a full one: at most so many, and only while they pay (see
+#: `_shrunk_loops`).
+SHRUNK_LOOPS = 10
+#: A shrunk visit reads scattered columns: what one of its class scores and the visit itself cost,
+#: in class scores of a full visit (measured on text with 77 to 1032 classes).
+SHRUNK_SCORE, SHRUNK_VISIT = 8, 45
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """What one epoch did: class scores computed, largest violation, share of rows visited."""
+
+    work: int
+    violation: float
+    active: float
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that kernels cannot write to, so that one compiled kernel serves all inputs."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def as_rows(X):
+    """What kernels take as ``rows``; nothing is copied when indices are int32 and indptr int64."""
+    if not sp.issparse(X):
+        return read_only(X)
+    return (
+        read_only(X.data),
+        read_only(X.indices.astype(np.int32, copy=False)),
+        read_only(X.indptr.astype(np.int64, copy=False)),
+    )
+
+
+@kernel
+def store_row(alpha, i, classes, a):
+    """Set the variables of one example."""
+    alpha_store(alpha, i, classes, a, classes.size)
+
+
+class SequentialDual:
+    """A run of the sequential dual method on rows in memory; each epoch changes it in place.
+
+    ``dual`` and ``gap`` are estimates from what the last visits saw, free of charge, until
+    :meth:`certify` replaces them by exact values.
+    """
+
+    def __init__(self, X, y, C, *, n_classes, formulation, tau, seed, n_jobs=1, start=None):
+        (self.n, d), dtype, k = X.shape, X.dtype, n_classes
+        self.formulation, self.seed, self.n_jobs = formulation, seed, n_jobs
+        self.C = np.asarray(C, np.float64)
+        rows = as_rows(X)
+        self.data = Data(
+            rows,
+            read_only(np.asarray(y, np.int32)),
+            read_only(self.C.astype(dtype)),
+            read_only(square_norms(rows, self.n, float(tau))),
+            dtype.type(tau),
+        )
+        self.loss = LOSSES[formulation](k)
+        self.W = np.zeros((d + 1, k), dtype)
+        self.shift = np.zeros(d + 1 if formulation == "lee_lin_wahba" else 0, dtype)
+        self.fresh = self._fresh_classes()
+        self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]
+        self.preference = np.ones(self.n)
+        self.visited = np.flatnonzero(self.data.square > 0)
+        self.epoch, self.epsilon = 0, 1.0
+        if start is None:
+            self.alpha = empty_alpha(self.n, k, dtype, sparse=k > DENSE_CLASSES)
+            self._settle_zero_rows()
+        else:
+            self.alpha = start.rescaled(self.C).stored
+        self.threads = Threads(self, max(1, min(n_jobs, self.n // ROWS_PER_THREAD)))
+        loss_at_zero = {"crammer_singer": 1, "one_vs_rest": k}.get(formulation, k - 1)
+        self.seen = np.empty((self.n, 2))
+        self.seen[:, 0] = loss_at_zero
+        self.seen[:, 1] = loss_at_zero * self.C
+        self.dual = self.certified_dual = 0.0
+        if start is not None or self.shift.size or self.visited.size < self.n:
+            self.certify()
+
+    @property
+    def k(self) -> int:
+        return self.W.shape[1]
+
+    @property
+    def gap(self) -> float:
+        """Σ of what each example last showed of the duality gap."""
+        return float(self.seen[:, 1].sum())
+
+    def _fresh_classes(self) -> int:
+        if self.k <= DENSE_CLASSES:
+            return self.k
+        if self.formulation == "crammer_singer":
+            return FRESH_CLASSES
+        return self.k if self.n * self.k <= FRESH_VARIABLES else DENSE_CLASSES
+
+    def duals(self) -> Duals:
+        """The dual variables, for a later start."""
+        stored = self.alpha if isinstance(self.alpha, np.ndarray) else compact_alpha(self.alpha, 0)
+        return Duals(self.formulation, self.k, self.C, stored)
+
+    def _settle_zero_rows(self) -> None:
+        """Rows without features cost a constant; their optimal variables are known [ZERO]."""
+        k = self.k
+        if self.formulation == "lee_lin_wahba":
+            return  # stored as C - alpha = 0 already
+        for i in np.flatnonzero(self.data.square == 0):
+            own, C = self.data.y[i], self.data.C[i]
+            if self.formulation == "crammer_singer":
+                classes, a = np.array([own, own == 0], np.int32), np.array([C, -C])
+            else:
+                classes = np.arange(k, dtype=np.int32)
+                if self.formulation == "weston_watkins":
+                    classes = np.delete(classes, own)
+                a = np.full(classes.size, C)
+            self.make_room(1)
+            store_row(self.alpha, i, classes, a)
+
+    def make_room(self, parts: int) -> None:
+        """See that each of so many threads can store an example with all its classes."""
+        if isinstance(self.alpha, SparseAlpha):
+            pool = self.alpha.classes.size
+            if self.alpha.used[0] + 2 * self.k * parts > pool:
+                self.alpha = compact_alpha(self.alpha, pool // 2 + 2 * self.k * parts)
+
+    # -- epochs ------------------------------------------------------------------------------------
+
+    def uniform_epoch(self) -> EpochResult:
+        """Every example once, in random order (Keerthi et al., Algorithm 2.1)."""
+        sweep = self._full(self._rng().permutation(self.visited), adapt=False)
+        return EpochResult(sweep.work, sweep.violation, 1.0)
+
+    def shrink_epoch(self, *, cooling: bool = True) -> EpochResult:
+        """A full loop, then shrunk loops to ε (Keerthi et al., section 2.1).
+
+        The shrunk loops end when none of their variables violates by ε or after five effective
+        loops. With cooling ε starts at 1 and falls tenfold when a full loop meets it.
+        """
+        rng = self._rng()
+        sweep = self._full(rng.permutation(self.visited), adapt=False)
+        work, active = sweep.work, 1.0
+        if not cooling:
+            self.epsilon = 1e-3
+        elif sweep.violation < self.epsilon:
+            self.epsilon /= 10
+        limit = work + 5 * self.n * self.k
+        while work < limit:
+            rest = self._active()
+            active = rest.size / self.n
+            loop = self._shrunk(rng.permutation(rest))
+            work += loop.work
+            if loop.work == 0 or loop.violation < self.epsilon:
+                break
+        return EpochResult(work, sweep.violation, active)
+
+    def adaptive_epoch(self) -> EpochResult:
+        """n visits, each example as often as its gains deserve, and shrunk loops if they pay."""
+        rng = self._rng()
+        preference = self.preference[self.visited]
+        due = np.cumsum(preference * (self.visited.size / preference.sum())) + rng.random()
+        visits: np.ndarray = np.diff(np.floor(due).astype(np.int64), prepend=0)
+        sweep = self._full(rng.permutation(np.repeat(self.visited, visits)), adapt=True)
+        work = sweep.work + self._shrunk_loops(rng, sweep)
+        return EpochResult(work, sweep.violation, np.count_nonzero(visits) / self.n)
+
+    def _shrunk_loops(self, rng: np.random.Generator, full: Sweep) -> int:
+        """Shrunk loops while they raise the dual more per unit of cost than the full one."""
+        total = 0
+        for _ in range(SHRUNK_LOOPS):
+            active = self._active()
+            stored = (
+                self.alpha.size.sum() if isinstance(self.alpha, SparseAlpha) else active.size * 4
+            )
+            cost = SHRUNK_SCORE * stored + SHRUNK_VISIT * active.size
+            if 2 * cost > full.work or active.size == 0:
+                break
+            loop = self._shrunk(rng.permutation(active))
+            total += loop.work
+            if loop.gain * full.work < full.gain * cost:
+                break
+        return total
+
+    def _rng(self) -> np.random.Generator:
+        """Random numbers of this epoch: a function of the seed and the epoch alone."""
+        rng = np.random.default_rng([self.seed, self.epoch])
+        self.epoch += 1
+        return rng
+
+    def _full(self, order: np.ndarray, *, adapt: bool) -> Sweep:
+        preference = self.preference if adapt else np.empty(0)
+
+        def sweep(part, begin, t):
+            return full_sweep(
+                self.loss, self.data, part, begin, t.W, t.shift, t.alpha, self.fresh, t.sigma,
+                Frequencies(preference, t.average), self.seen, t.log, t.scratch,
+            )  # fmt: skip
+
+        return self._sweep(order, sweep)
+
+    def _shrunk(self, order: np.ndarray) -> Sweep:
+        def sweep(part, begin, t):
+            return shrunk_sweep(
+                self.loss, self.data, part, begin, t.W, t.shift, t.alpha, t.sigma, t.log, t.scratch
+            )
+
+        return self._sweep(order, sweep)
+
+    def _sweep(self, order: np.ndarray, sweep) -> Sweep:
+        result = self.threads.sweep(self, order, sweep)
+        self.dual += result.gain
+        return result
+
+    def _active(self) -> np.ndarray:
+        return active_examples(self.loss, self.data, self.alpha, self.scratches[0])
+
+    # -- certificate -------------------------------------------------------------------------------
+
+    def certify(self) -> tuple[float, float]:
+        """Recompute W from alpha in float64; returns primal and dual of the result.
+
+        Blocks of classes and of rows are fixed, and sums are taken in one order, so that the number
+        of threads changes nothing.
+        """
+        d1, k = self.W.shape
+        width = max(1, min(k, BLOCK_BYTES // (8 * d1)))
+        blocks = [(first, min(k, first + width)) for first in range(0, k, width)]
+        shift = self._common_part()
+        squares = np.empty(k)
+
+        def make_columns(block, scratch):
+            first, last = block
+            W = np.zeros((d1, last - first))
+            linear = weights_block(
+                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.alpha,
+                first, last, W, np.empty(0), scratch,
+            )  # fmt: skip
+            finish_block(W, shift, first, self.W, squares)
+            return linear
+
+        linear = self._in_threads(make_columns, blocks)[0]
+        self.shift[:] = 0
+        dual = linear - 0.5 * squares.sum()
+        self.threads.reconsider(self.dual - self.certified_dual, dual - self.certified_dual)
+        self.threads.refresh(self)
+        self.dual = self.certified_dual = dual
+        return self.primal(), dual
+
+    def _common_part(self) -> np.ndarray:
+        """What Lee-Lin-Wahba adds to all columns of W, float64; empty for the others."""
+        shift = np.zeros(self.shift.size)
+        if shift.size:
+            weights_block(
+                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.alpha,
+                0, 0, np.zeros((shift.size, 0)), shift, self.scratches[0],
+            )  # fmt: skip
+        return shift
+
+    def primal(self) -> float:
+        """P(W) in float64; refreshes the loss and gap of every example."""
+        blocks = [(i, min(self.n, i + ROWS_PER_TASK)) for i in range(0, self.n, ROWS_PER_TASK)]
+
+        def look(block, scratch):
+            examine(
+                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.alpha, self.W,
+                *block, self.seen, scratch,
+            )  # fmt: skip
+
+        self._in_threads(look, blocks)
+        return 0.5 * square_sum(self.W) + float(self.C @ self.seen[:, 0])
+
+    def _in_threads(self, task, blocks):
+        if self.n_jobs == 1 or len(blocks) == 1:
+            return [task(block, self.scratches[0]) for block in blocks]
+        free = SimpleQueue()
+        for scratch in self.scratches:
+            free.put(scratch)
+
+        def run(block):
+            scratch = free.get()
+            try:
+                return task(block, scratch)
+            finally:
+                free.put(scratch)
+
+        with ThreadPoolExecutor(self.n_jobs) as pool:
+            return list(pool.map(run, blocks))
+
+
+def primal_of(X, y, C, W, *, formulation, tau, n_jobs=1):
+    """P(W) of given weights (d + 1, k) in float64."""
+    run = SequentialDual(
+        X, y, C, n_classes=W.shape[1], formulation=formulation, tau=tau, seed=0, n_jobs=n_jobs
+    )
+    run.W = np.ascontiguousarray(W)
+    return run.primal()
+
+
+def square_sum(W: np.ndarray) -> float:
+    """‖W‖² accumulated in float64 without a float64 copy of W."""
+    return float(
+        sum(
+            np.square(row, dtype=np.float64).sum()
+            for row in np.array_split(W, max(1, W.size // 2**20))
+        )
+    )

@@ -1,0 +1,22 @@
+"""The disk: datasets, models and checkpoints in Zarr and JSON, never pickle."""
+
+from ._json import decode_classes, encode_classes
+from .checkpoint import Checkpoint, read_block, write_block
+from .dataset import Dataset, open_dataset
+from .dataset_write import write_dataset
+from .libsvm import convert_libsvm
+from .model import load_model, save_model
+
+__all__ = [
+    "Checkpoint",
+    "Dataset",
+    "convert_libsvm",
+    "decode_classes",
+    "encode_classes",
+    "load_model",
+    "open_dataset",
+    "read_block",
+    "save_model",
+    "write_block",
+    "write_dataset",
+]

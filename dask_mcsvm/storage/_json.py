@@ -1,0 +1,99 @@
+"""Python values and class labels as strict JSON, and back with their types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# JSON has no nan or inf, and a gap may be nan.
+_FLOAT = "$float"
+
+
+def to_json(value: Any, name: str = "meta") -> Any:
+    """`value` made of dicts, lists and scalars (NumPy's too) as plain JSON values.
+
+    Raises
+    ------
+    TypeError
+        Something else is in it; the message gives its place.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: str(value)}
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: to_json(item, f"{name}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    raise TypeError(
+        f"{name} is a {type(value).__name__}; files hold None, strings, numbers, lists and dicts "
+        "with string keys only. Pass arrays among the arrays."
+    )
+
+
+def from_json(value: Any) -> Any:
+    """What `to_json` was given (tuples come back as lists)."""
+    if isinstance(value, dict):
+        if set(value) == {_FLOAT}:
+            return float(value[_FLOAT])
+        return {key: from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    return value
+
+
+def fixed_width(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """NumPy's strings of variable width as ordinary ones: their dtype has no stable name."""
+    return np.array(labels.tolist(), dtype=str) if labels.dtype.kind == "T" else labels
+
+
+def encode_classes(classes: npt.ArrayLike) -> dict[str, Any]:
+    """Class labels with their NumPy dtype as JSON, for the meta of a model or dataset.
+
+    Parameters
+    ----------
+    classes : array-like of shape (k,)
+        Strings, integers, floats or bools; an object array must hold strings only.
+
+    Returns
+    -------
+    dict
+        ``{"dtype": ..., "values": [...]}``, for `decode_classes`.
+
+    Examples
+    --------
+    >>> encode_classes(np.array(["ham", "spam"]))
+    {'dtype': '<U4', 'values': ['ham', 'spam']}
+    """
+    labels = fixed_width(np.asarray(classes))
+    if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
+        kinds = sorted({type(label).__name__ for label in labels})
+        raise TypeError(
+            f"class labels are objects of type {', '.join(kinds)}; they must be strings, integers, "
+            "floats or bools. Use y.astype(str)."
+        )
+    if labels.dtype.kind not in "OUbiuf":
+        raise TypeError(
+            f"class labels have dtype {labels.dtype}; they must be strings, integers, floats or "
+            "bools. Use y.astype(str)."
+        )
+    return {"dtype": labels.dtype.str, "values": to_json(labels.tolist())}
+
+
+def decode_classes(encoded: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """The array that `encode_classes` was given, read-only.
+
+    Examples
+    --------
+    >>> decode_classes({"dtype": "<i8", "values": [3, 7]})
+    array([3, 7])
+    """
+    classes = np.array(from_json(encoded["values"]), dtype=np.dtype(encoded["dtype"]))
+    classes.flags.writeable = False
+    return classes

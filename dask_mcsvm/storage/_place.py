@@ -1,0 +1,159 @@
+"""A folder on disk or behind an fsspec URL: raw bytes, listings, and the Zarr store on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder: `path` is absolute (workers have another working directory) or a URL.
+
+    `shown` is what the user typed; messages repeat it.
+    """
+
+    path: str
+    shown: str
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.path
+
+    @property
+    def name(self) -> str:
+        return self.path.rsplit("/" if not self.is_local else os.sep, 1)[-1]
+
+    def child(self, name: str) -> Place:
+        return Place(f"{self.path}/{name}", f"{self.shown}/{name}")
+
+    def sibling(self, name: str) -> Place:
+        """A folder next to this one, on the same file system so that a rename is atomic."""
+        if self.is_local:
+            path = os.path.join(os.path.dirname(self.path), name)
+            return Place(path, path)
+        path = f"{self.path.rpartition('/')[0]}/{name}"
+        return Place(path, path)
+
+    def store(self, *, read_only: bool = False) -> Store:
+        if self.is_local:
+            return LocalStore(self.path, read_only=read_only)
+        return FsspecStore.from_url(self.path, read_only=read_only)
+
+    def exists(self) -> bool:
+        if self.is_local:
+            return os.path.lexists(self.path)
+        fs, root = self._filesystem()
+        return bool(fs.exists(root))
+
+    def is_empty_folder(self) -> bool:
+        if not self.is_local:
+            return not self.exists()
+        return os.path.isdir(self.path) and not os.listdir(self.path)
+
+    def read_bytes(self, key: str) -> bytes:
+        """The object at `key`; raises FileNotFoundError when there is none."""
+        if self.is_local:
+            return Path(self.path, key).read_bytes()
+        fs, root = self._filesystem()
+        return bytes(fs.cat_file(f"{root}/{key}"))
+
+    def open_file(self) -> tuple[IO[bytes], int]:
+        """This place as one file, to be read from its beginning, and its number of bytes."""
+        if self.is_local:
+            return open(self.path, "rb"), os.path.getsize(self.path)
+        fs, root = self._filesystem()
+        return fs.open(root, "rb"), int(fs.size(root))
+
+    def write_bytes(self, key: str, data: bytes) -> None:
+        """Write an object so that readers see the old bytes or the new ones, never a part."""
+        if not self.is_local:
+            fs, root = self._filesystem()
+            fs.pipe_file(f"{root}/{key}", data)
+            return
+        target = Path(self.path, key)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
+        try:
+            partial.write_bytes(data)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def copy_object(self, key: str, target: Place) -> None:
+        """Copy one object to the same key of another URL of the same kind, on the server's side."""
+        fs, root = self._filesystem()
+        fs.cp_file(f"{root}/{key}", f"{target._filesystem()[1]}/{key}")
+
+    def remove_bytes(self, key: str) -> None:
+        """Remove one object; nothing happens when it is not there."""
+        if self.is_local:
+            Path(self.path, key).unlink(missing_ok=True)
+            return
+        fs, root = self._filesystem()
+        if fs.exists(f"{root}/{key}"):
+            fs.rm_file(f"{root}/{key}")
+
+    def sizes(self) -> dict[str, int]:
+        """Key and number of bytes of every object below this folder."""
+        if not self.is_local:
+            fs, root = self._filesystem()
+            fs.invalidate_cache(root)
+            found = fs.find(root, detail=True)
+            return {key[len(root) :].lstrip("/"): int(i["size"]) for key, i in found.items()}
+        sizes = {}
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            with os.scandir(os.path.join(self.path, folder)) as entries:
+                for entry in entries:
+                    key = f"{folder}{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(f"{key}/")
+                    else:
+                        sizes[key] = entry.stat().st_size
+        return sizes
+
+    def remove(self) -> None:
+        """Remove the folder and all below it; nothing happens when it is not there."""
+        if self.is_local:
+            shutil.rmtree(self.path, ignore_errors=True)
+            return
+        fs, root = self._filesystem()
+        if fs.exists(root):
+            fs.rm(root, recursive=True)
+
+    def _filesystem(self) -> tuple[Any, str]:
+        """The fsspec file system behind a URL, for calls that block, and the path on it.
+
+        Zarr's store holds it for its own event loop: wrapped where it knows no other, else bound
+        to that loop, so that another instance with the same options is needed.
+        """
+        store = FsspecStore.from_url(self.path)
+        fs: Any = store.fs
+        if hasattr(fs, "sync_fs"):
+            return fs.sync_fs, store.path
+        return type(fs)(*fs.storage_args, **{**fs.storage_options, "asynchronous": False}), (
+            store.path
+        )
+
+
+def as_place(path: str | os.PathLike[str] | Place) -> Place:
+    """The place a user names: a local path, a ``file://`` URL or any other fsspec URL."""
+    if isinstance(path, Place):
+        return path
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        text = url2pathname(urlsplit(text).path)
+    if "://" in text:
+        return Place(text.rstrip("/"), text)
+    return Place(os.path.abspath(os.path.expanduser(text)), text)

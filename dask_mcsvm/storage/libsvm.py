@@ -1,0 +1,282 @@
+"""LIBSVM / svmlight text to a dataset: one pass over the text, in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import IO, Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from ._blocks import LabelBlock, SetAside, encode_labels, set_aside, storable_dtype
+from ._format import DATASET, Array, begin, state_of
+from ._place import Place, as_place
+from ._replace import replacing
+from ._svmlight import LineError, Lines, parse
+from ._write import Contents, Progress, assemble
+from .dataset import Dataset, open_dataset
+
+PIECE_BYTES = 1 << 18  # of text parsed at once: the arrays of a piece stay in the cache
+
+
+def convert_libsvm(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    dtype: npt.DTypeLike = "float32",
+    block_rows: int | None = None,
+    block_bytes: int = 8 << 20,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Convert LIBSVM (svmlight) text to a dataset.
+
+    The text is read once, in blocks; it takes some ten times `block_bytes` of memory, however long
+    it is. Comments (``# ...``) and query ids (``qid:...``) are left out, empty lines too.
+
+    Parameters
+    ----------
+    source : str or path-like
+        Text file, also .gz, .bz2 or .xz; local path or fsspec URL.
+    path : str or path-like
+        The dataset to write, see `write_dataset`.
+    n_features : int, optional
+        Number of features; by default up to the largest index found. Give it so that a test set
+        gets the shape of its training set.
+    zero_based : bool or "auto"
+        Whether the first feature has index 0; "auto": if index 0 occurs anywhere.
+    dtype : dtype
+        Of the values stored.
+    block_rows : int, optional
+        Rows of a block, see `write_dataset`.
+    block_bytes : int
+        Text set aside at a time.
+    overwrite : bool
+        Replace a dataset at `path`, once the new one is whole.
+    progress : callable, optional
+        Called as ``progress(rows, bytes_done, bytes_total)`` with bytes of `source`.
+
+    Returns
+    -------
+    Dataset
+        Labels are integers if all are, else floats, else strings.
+
+    Raises
+    ------
+    ValueError
+        A line can't be read, an index is out of range, a line has several labels, or there are no
+        rows; the message has the line number.
+    FileExistsError
+        `path` exists and `overwrite` is False, or is not a dataset.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> import tempfile
+    >>> from dask_mcsvm.storage import convert_libsvm
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> text = pathlib.Path(folder.name, "toy.svm")
+    >>> _ = text.write_text("2 1:0.5 3:1\\n7 2:-1.5  # a comment\\n")
+    >>> dataset = convert_libsvm(text, f"{folder.name}/toy.zarr")
+    >>> dataset.classes, dataset.read_rows(0, 2).toarray()
+    (array([2, 7]), array([[ 0.5,  0. ,  1. ],
+           [ 0. , -1.5,  0. ]], dtype=float32))
+    >>> folder.cleanup()
+    """
+    if zero_based not in (True, False, "auto"):
+        raise ValueError(f"zero_based is {zero_based!r}; it must be True, False or 'auto'.")
+    if n_features is not None and n_features < 1:
+        raise ValueError(f"n_features is {n_features}; it must be at least 1, or None.")
+    text = _Text(as_place(source), zero_based, n_features, storable_dtype(dtype))
+    is_ours = partial(state_of, kind=DATASET)
+    with (
+        text.place_opened() as (file, tell, total),
+        replacing(as_place(path), "dataset", overwrite=overwrite, is_ours=is_ours) as place,
+    ):
+        begin(place, DATASET)
+        blocks: list[SetAside] = []
+        rows, lowest = 0, 1
+        for X, labels in text.blocks(file, block_bytes):
+            blocks.append(set_aside(place.path, len(blocks), X, labels))
+            rows += X.shape[0]
+            lowest = min(lowest, int(X.indices.min(initial=1)))
+            if progress is not None:
+                progress(rows, tell(), total)
+        assemble(place, text.contents(blocks, lowest), block_rows=block_rows)
+    return open_dataset(path)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The text and what is asked of it."""
+
+    place: Place
+    zero_based: bool | str
+    n_features: int | None
+    dtype: np.dtype[Any]
+
+    @contextmanager
+    def place_opened(self) -> Iterator[tuple[IO[bytes], Any, int]]:
+        """The decompressed text, the position in the file as it is, and its size."""
+        name = self.place.shown
+        try:
+            raw, total = self.place.open_file()
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{name}: there is no such file; check the path.") from None
+        with raw:
+            try:
+                yield _decompressed(self.place.name, raw), raw.tell, total
+            except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+                raise _undecodable(name, error) from error
+            except OSError as error:
+                if type(error) is OSError and error.errno is None:  # what bz2 raises
+                    raise _undecodable(name, error) from error
+                raise
+
+    def blocks(self, file: IO[bytes], block_bytes: int) -> Iterator[tuple[Any, Array]]:
+        """CSR rows and the bytes of their labels, about `block_bytes` of text at a time."""
+        line, size, parts = 0, 0, list[Lines]()
+        for piece in _pieces(file):
+            try:
+                lines = parse(piece)
+            except LineError as error:
+                raise self._wrong(line + error.line, str(error)) from None
+            self._check_indices(lines, line)
+            line += piece.count(b"\n")
+            size += len(piece)
+            parts.append(lines)
+            if size >= block_bytes:
+                yield self._joined(parts)
+                size, parts = 0, []
+        if parts:
+            yield self._joined(parts)
+
+    def contents(self, blocks: Sequence[SetAside], lowest: int) -> Contents:
+        """What all blocks together make; `lowest` is the smallest index found, 1 at most."""
+        rows = [block.x for block in blocks if block.x.rows]
+        if not rows:
+            raise ValueError(f"{self.place.shown}: holds no rows; is it the right file?")
+        largest = max(block.features for block in rows) - 1
+        from_zero = lowest == 0 if self.zero_based == "auto" else self.zero_based
+        shift = 0 if from_zero else -1
+        found = largest + 1 + shift
+        if self.n_features is not None and found > self.n_features:
+            raise ValueError(
+                f"{self.place.shown}: index {largest} needs {found} features, n_features is "
+                f"{self.n_features}; indices count from 0 here because index 0 occurs."
+            )
+        labels = _typed([block.y for block in blocks if block.y is not None])
+        classes, codes = encode_labels(labels, None)
+        n_features = self.n_features or max(1, found)
+        x = [block.x for block in blocks]
+        return Contents(x, codes, None, classes, n_features, self.dtype, shift)
+
+    def _check_indices(self, lines: Lines, first_line: int) -> None:
+        most = np.iinfo(np.int64).max
+        if self.n_features is not None:
+            most = self.n_features - (self.zero_based is True)
+        least = 1 if self.zero_based is False else 0
+        wrong = np.flatnonzero((lines.indices < least) | (lines.indices > most))
+        if not len(wrong):
+            return
+        row = int(np.searchsorted(lines.indptr, wrong[0], side="right")) - 1
+        index = int(lines.indices[wrong[0]])
+        if index < least:
+            why = "index 0 in text that counts from 1; pass zero_based=True or 'auto'"
+        else:
+            why = f"index {index} is beyond n_features={self.n_features}; pass a larger n_features"
+        raise self._wrong(first_line + int(lines.lines[row]), why)
+
+    def _joined(self, parts: Sequence[Lines]) -> tuple[Any, Array]:
+        counts = np.concatenate([np.diff(part.indptr) for part in parts])
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        indices = np.concatenate([part.indices for part in parts]).astype(np.int32)
+        with np.errstate(over="ignore", invalid="ignore"):  # inf is for the estimator to refuse
+            data = np.concatenate([part.data for part in parts]).astype(self.dtype)
+        shape = (len(counts), int(indices.max(initial=0)) + 1)
+        labels = np.concatenate([part.labels for part in parts])
+        return sp.csr_matrix((data, indices, indptr), shape=shape), labels
+
+    def _wrong(self, line: int, why: str) -> ValueError:
+        return ValueError(f"{self.place.shown}, line {line + 1}: {why}.")
+
+
+def _undecodable(name: str, error: Exception) -> ValueError:
+    return ValueError(f"{name}: can not be decompressed ({error}); fetch the file again.")
+
+
+def _decompressed(name: str, raw: IO[bytes]) -> IO[bytes]:
+    match os.path.splitext(name)[1].lower():
+        case ".gz":
+            return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
+        case ".bz2":
+            return cast("IO[bytes]", bz2.BZ2File(raw))
+        case ".xz":
+            return cast("IO[bytes]", lzma.LZMAFile(raw))
+        case _:
+            return raw
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    """The text in pieces of whole lines, each ended by a newline."""
+    rest: list[bytes] = []
+    data = file.read(PIECE_BYTES).removeprefix(b"\xef\xbb\xbf")  # some editors begin files so
+    while data:
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*rest, data[:cut]])
+            rest = []
+        rest.append(data[cut:])
+        data = file.read(PIECE_BYTES)
+    if last := b"".join(rest):
+        yield last + b"\n"
+
+
+def _typed(blocks: Sequence[LabelBlock]) -> list[LabelBlock]:
+    """Labels as integers if all of them are, else as floats, else as strings."""
+    texts = sorted({label for block in blocks for label in block.labels.tolist()})
+    typed: dict[bytes, Any] = {}
+    for convert in (_integer, _finite, bytes.decode):
+        try:
+            typed = {text: convert(text) for text in texts}
+            break
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"a label is not UTF-8 text ({error.object!r}); convert the file to UTF-8."
+            ) from None
+        except ValueError:
+            continue
+    return [
+        replace(block, labels=np.array([typed[text] for text in block.labels.tolist()]))
+        for block in blocks
+    ]
+
+
+def _integer(text: bytes) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = int(_finite(text))
+        if number != float(text):
+            raise
+    if not -(2**63) <= number < 2**63:
+        raise ValueError
+    return number
+
+
+def _finite(text: bytes) -> float:
+    number = float(text)
+    if not np.isfinite(number):
+        raise ValueError
+    return number

@@ -1,0 +1,40 @@
+"""What every test needs before it is imported: a Numba cache that is never stale, a profile."""
+
+import os
+import tempfile
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+from hypothesis import settings
+
+# Where `import dask_mcsvm` will find it, in the tree or installed; find_spec imports nothing.
+_spec = find_spec("dask_mcsvm")
+assert _spec is not None, "dask_mcsvm is not installed; type: pip install -e '.[test]'"
+assert _spec.origin is not None
+SOLVERS = Path(_spec.origin).parent / "solvers"
+
+
+def _numba_cache() -> Path:
+    """A folder of this user's own, named after the text of all kernels.
+
+    Numba looks only at the file of the function it caches: after an edit of a helper in another
+    file it would go on running the old code.
+    """
+    kernels = sorted(SOLVERS.glob("*.py"))
+    stamp = sha256(b"".join(p.name.encode() + p.read_bytes() for p in kernels)).hexdigest()[:12]
+    user = str(os.getuid()) if hasattr(os, "getuid") else "user"
+    base = Path(tempfile.gettempdir(), f"dask_mcsvm-{user}")
+    base.mkdir(mode=0o700, exist_ok=True)
+    if hasattr(os, "getuid") and base.stat().st_uid != os.getuid():
+        # Someone else's folder, and a cache is code that will run: keep out.
+        base = Path(tempfile.mkdtemp(prefix="dask_mcsvm-"))
+    return base / stamp
+
+
+os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())  # read once, when numba is imported
+
+# The first example pays for compilation, so no deadline; the same examples on every run, so that
+# a red build stays red until it is mended.
+settings.register_profile("jit", deadline=None, derandomize=True)
+settings.load_profile("jit")

@@ -1,0 +1,521 @@
+"""Training on rows in memory: whatever road is taken, the same certified optimum."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from solvers.small import (
+    IN_FLOAT32,
+    NAMES,
+    SCHEDULES,
+    as_duals,
+    clusters,
+    combination_name,
+    fit,
+    make_run,
+    random_alpha,
+    scaled_C,
+    specification,
+    with_constant,
+)
+
+from dask_mcsvm.solvers import sequential
+from dask_mcsvm.solvers._alpha import alpha_to_dense, compact_alpha, empty_alpha
+from dask_mcsvm.solvers._steps import simplex_threshold
+
+every_formulation = pytest.mark.parametrize("name", NAMES)
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
+small_and_large_k = pytest.mark.parametrize("large_k", [False, True], ids=["small-k", "large-k"])
+
+
+@pytest.fixture
+def as_if_k_were_large(monkeypatch):
+    """A function that makes solvers treat every k as large: sparse alpha, few fresh classes."""
+
+    def switch(on=True, fresh=8):
+        monkeypatch.setattr(sequential, "DENSE_CLASSES", 0 if on else 64)
+        monkeypatch.setattr(sequential, "FRESH_CLASSES", fresh)
+
+    return switch
+
+
+@pytest.fixture
+def few_rows_are_enough_for_threads(monkeypatch):
+    monkeypatch.setattr(sequential, "ROWS_PER_THREAD", 1)
+
+
+@pytest.fixture(scope="module")
+def optimum():
+    """A function: the optimal objective of a problem, to 1e-10 of it, found once."""
+    known = {}
+
+    def solve(problem):
+        key = (problem.formulation, with_constant(problem).tobytes(), problem.C.tobytes())
+        if key not in known:
+            known[key] = fit(replace(problem, rows=dense_rows(problem)), tol=1e-10)
+            assert known[key].converged
+        return known[key].dual
+
+    return solve
+
+
+def dense_rows(problem):
+    return problem.rows.toarray() if sp.issparse(problem.rows) else problem.rows
+
+
+def assert_certified(found, problem, tol):
+    """P, D and the gap of a fit are what the specification makes of its W and alpha."""
+    svm, Z, y = specification(problem), with_constant(problem), problem.y
+    alpha = svm.repair(found.alpha.to_dense(y), y)
+    assert found.dual == pytest.approx(svm.dual(alpha, Z, y), rel=1e-11)
+    assert found.primal == pytest.approx(svm.primal(found.W, Z, y), rel=1e-11)
+    assert found.primal - found.dual == pytest.approx(
+        svm.gap(alpha, Z, y), abs=1e-11 * found.primal
+    )
+    assert found.gap == problem.relative(found.primal, found.dual) <= tol
+
+
+# -- one optimum -----------------------------------------------------------------------------------
+
+
+@every_formulation
+@every_schedule
+@small_and_large_k
+def test_every_schedule_reaches_the_same_certified_optimum(
+    name, schedule, large_k, as_if_k_were_large, optimum
+):
+    """Dense rows with dense alpha as well as CSR rows with sparse alpha."""
+    problem = clusters(name, csr=large_k)
+    best = optimum(problem)
+    as_if_k_were_large(large_k)
+    found = fit(problem, schedule=schedule, tol=1e-8)
+    assert_certified(found, problem, 1e-8)
+    assert (found.converged, found.stop) == (True, "gap")
+    assert found.primal == pytest.approx(best, rel=1e-6)
+    assert isinstance(found.alpha.stored, np.ndarray) is not large_k
+
+
+@pytest.mark.parametrize("combination", IN_FLOAT32, ids=combination_name)
+def test_float32_reaches_the_optimum_of_float64(combination, as_if_k_were_large, optimum):
+    name, csr, sparse, dtype = combination
+    problem = clusters(name, csr=csr, dtype=dtype)
+    best = optimum(replace(problem, rows=dense_rows(problem).astype(np.float64)))
+    as_if_k_were_large(sparse)
+    found = fit(problem, tol=1e-4)
+    assert found.converged
+    assert found.W.dtype == np.float32
+    assert found.primal == pytest.approx(best, rel=1e-4)
+
+
+@every_formulation
+def test_sparse_and_dense_alpha_end_at_the_same_optimum_however_few_classes_a_visit_adds(
+    name, as_if_k_were_large, optimum
+):
+    problem = clusters(name, csr=True, k=7)
+    best = optimum(problem)
+    for fresh in (1, 2, 8):
+        as_if_k_were_large(fresh=fresh)
+        found = fit(problem, tol=1e-8)
+        assert_certified(found, problem, 1e-8)
+        assert found.primal == pytest.approx(best, rel=1e-6)
+
+
+def test_rows_and_alpha_change_nothing_one_at_a_time(as_if_k_were_large, optimum):
+    """CSR rows with dense alpha, dense rows with sparse alpha."""
+    problem = clusters("crammer_singer", csr=True)
+    best = optimum(problem)
+    in_csr = fit(problem)
+    in_dense = fit(replace(problem, rows=dense_rows(problem)))
+    np.testing.assert_allclose(in_csr.W, in_dense.W, rtol=0, atol=1e-9)
+    as_if_k_were_large(fresh=2)
+    listed = fit(replace(problem, rows=dense_rows(problem)))
+    assert [f.primal for f in (in_csr, in_dense, listed)] == pytest.approx([best] * 3, rel=1e-8)
+
+
+@every_formulation
+def test_costs_per_example_are_repeated_rows(name):
+    problem = clusters(name, weighted=False)
+    times = np.random.default_rng(0).integers(1, 4, problem.y.size)
+    weighted = fit(replace(problem, C=problem.C * times))
+    copies = np.repeat(np.arange(problem.y.size), times)
+    repeated = fit(
+        replace(problem, rows=problem.rows[copies], y=problem.y[copies], C=problem.C[copies])
+    )
+    assert weighted.primal == pytest.approx(repeated.primal, rel=1e-8)
+    np.testing.assert_allclose(weighted.W, repeated.W, rtol=0, atol=1e-4)
+
+
+@every_formulation
+@every_schedule
+@small_and_large_k
+@pytest.mark.parametrize("zero_rows", [5, 60], ids=["some", "all"])
+def test_rows_without_features_leave_no_gap_open(
+    name, schedule, large_k, zero_rows, as_if_k_were_large
+):
+    problem = clusters(name, csr=large_k, zero_rows=zero_rows, tau=0.0)
+    as_if_k_were_large(large_k)
+    found = fit(problem, schedule=schedule, tol=1e-8)
+    assert_certified(found, problem, 1e-8)
+    alpha, svm = found.alpha.to_dense(problem.y), specification(problem)
+    np.testing.assert_array_equal(alpha[:zero_rows], svm.zero_row_alpha(problem.y)[:zero_rows])
+    if zero_rows == problem.y.size:
+        assert found.primal == pytest.approx(problem.primal_at_zero, rel=1e-14)
+        assert not np.any(found.W)
+
+
+@every_schedule
+def test_rows_without_features_alone_end_after_max_epochs_too(schedule):
+    problem = clusters("crammer_singer", zero_rows=60, tau=0.0)
+    records = []
+
+    def too_many(record):
+        records.append(record)
+        return len(records) > 10
+
+    found = fit(problem, schedule=schedule, tol=0, max_epochs=3, on_epoch=too_many)
+    assert found.stop != "callback", "epochs that find nothing to do must count as well"
+    assert found.gap == pytest.approx(0, abs=1e-14)
+
+
+def test_small_whole_numbers_and_their_ties_do_not_keep_a_visit_going():
+    """Rounding once let the search for a threshold go round in circles."""
+    assert np.isfinite(bounded_threshold([0.2, 0.3, 0.2], 0.1))
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        X = 1.0 + rng.integers(0, 3, size=(9, 3))
+        problem = clusters("crammer_singer", n=9, d=3, tau=0.0)
+        C = np.full(9, rng.choice([0.1, 0.3, 1.0]))
+        found = fit(replace(problem, rows=X, y=rng.integers(5, size=9), C=C), tol=1e-6)
+        assert found.converged
+
+
+@every_formulation
+@pytest.mark.parametrize("length", [1e-9, 1e-4, 1e6])
+def test_very_short_and_very_long_rows_are_solved_like_any_other(name, length):
+    """Rows times t at costs over t squared are the same problem with W over t."""
+    assert np.isfinite(bounded_threshold([-1e20], 1.0))
+    problem = clusters(name, n=20, tau=0.0)
+    scaled = replace(problem, rows=problem.rows * length, C=problem.C / length**2)
+    found, expected = fit(scaled), fit(problem)
+    np.testing.assert_allclose(found.W * length, expected.W, rtol=0, atol=1e-4)
+    assert found.primal * length**2 == pytest.approx(expected.primal, rel=1e-8)
+    untouched = fit(replace(problem, rows=problem.rows * min(length, 1.0)), tol=1e-6)
+    assert untouched.converged
+
+
+def bounded_threshold(u, total):
+    """The threshold by the kernel's own code in Python, which a generator lets end for sure."""
+    reads = iter(range(1000))
+
+    class Values(list):
+        def __getitem__(self, position):
+            assert next(reads, None) is not None, "the search for the threshold does not end"
+            return super().__getitem__(position)
+
+    return simplex_threshold.py_func(Values(u), len(u), total)
+
+
+# -- starts ----------------------------------------------------------------------------------------
+
+
+@every_formulation
+@small_and_large_k
+def test_a_warm_start_is_as_good_at_once_and_ends_at_the_same_optimum(
+    name, large_k, as_if_k_were_large
+):
+    problem = clusters(name, csr=large_k)
+    as_if_k_were_large(large_k)
+    early = fit(problem, tol=1e-2)
+    at_once = fit(problem, start=early.alpha, max_epochs=0)
+    assert (at_once.dual, at_once.primal) == pytest.approx((early.dual, early.primal), rel=1e-13)
+    assert (at_once.n_iter, at_once.history) == (0, [])
+    cold, warm = fit(problem, tol=1e-8), fit(problem, tol=1e-8, start=early.alpha)
+    assert_certified(warm, problem, 1e-8)
+    assert warm.primal == pytest.approx(cold.primal, rel=1e-7)
+    done = fit(problem, tol=1e-7, start=warm.alpha)
+    assert done.n_iter <= 1
+    assert done.dual >= warm.dual * (1 - 1e-13)
+
+
+@every_formulation
+@small_and_large_k
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_a_warm_start_at_other_costs_ends_at_the_optimum_of_those_costs(
+    name, large_k, factor, as_if_k_were_large, optimum
+):
+    problem = clusters(name, csr=large_k)
+    other = scaled_C(problem, factor)
+    best = optimum(other)
+    as_if_k_were_large(large_k)
+    found = fit(other, tol=1e-8, start=fit(problem, tol=1e-6).alpha)
+    assert_certified(found, other, 1e-8)
+    assert found.primal == pytest.approx(best, rel=1e-6)
+
+
+@every_formulation
+@small_and_large_k
+def test_a_start_is_left_as_it_was(name, large_k, as_if_k_were_large):
+    problem = clusters(name, csr=large_k)
+    as_if_k_were_large(large_k)
+    start = fit(problem, tol=1e-1).alpha
+    arrays = start.stored if large_k else (start.stored,)
+    before = [array.tobytes() for array in arrays]
+    fit(problem, tol=1e-6, start=start)
+    fit(scaled_C(problem, 2.0), tol=1e-2, start=start)
+    assert [array.tobytes() for array in arrays] == before
+
+
+# -- repeatable ------------------------------------------------------------------------------------
+
+
+@every_formulation
+@every_schedule
+def test_a_seed_repeats_every_byte_and_another_seed_only_the_optimum(name, schedule):
+    problem = clusters(name)
+    first, again, other = (fit(problem, schedule=schedule, tol=1e-8, seed=s) for s in (3, 3, 4))
+    assert first.W.tobytes() == again.W.tobytes()
+    assert first.alpha.stored.tobytes() == again.alpha.stored.tobytes()
+    assert first.dual == again.dual
+    assert first.n_iter == again.n_iter
+    assert first.W.tobytes() != other.W.tobytes()
+    assert first.primal == pytest.approx(other.primal, rel=1e-7)
+
+
+@every_formulation
+@small_and_large_k
+@pytest.mark.parametrize("schedule", ["shrink", "adaptive"])
+def test_two_threads_repeat_every_byte_and_reach_the_optimum_of_one(
+    name, large_k, schedule, few_rows_are_enough_for_threads, as_if_k_were_large, optimum
+):
+    problem = clusters(name, csr=large_k, n=120)
+    best = optimum(problem)
+    as_if_k_were_large(large_k)
+    found, again, alone = (
+        fit(problem, schedule=schedule, tol=1e-8, n_jobs=n_jobs) for n_jobs in (2, 2, 1)
+    )
+    assert_certified(found, problem, 1e-8)
+    assert found.W.tobytes() == again.W.tobytes()
+    assert found.dual == again.dual
+    assert found.primal == pytest.approx(best, rel=1e-6)
+    assert alone.primal == pytest.approx(best, rel=1e-6)
+    assert found.W.tobytes() != alone.W.tobytes(), "the second thread did nothing"
+
+
+@small_and_large_k
+def test_read_only_input_is_accepted_and_no_input_is_changed(large_k, as_if_k_were_large):
+    problem = clusters("weston_watkins", csr=large_k)
+    as_if_k_were_large(large_k)
+    expected = fit(problem, tol=1e-6)
+    X = problem.rows
+    arrays = [*((X.data, X.indices, X.indptr) if large_k else (X,)), problem.y, problem.C]
+    before = [array.tobytes() for array in arrays]
+    for array in arrays:
+        array.flags.writeable = False
+    found = fit(problem, tol=1e-6, n_jobs=2)
+    assert [array.tobytes() for array in arrays] == before
+    assert found.W.tobytes() == expected.W.tobytes()
+    assert found.W.flags.writeable
+
+
+def test_the_integer_type_of_csr_indices_changes_no_byte(as_if_k_were_large):
+    as_if_k_were_large()
+    problem = clusters("crammer_singer", csr=True)
+    X, found = problem.rows, set()
+    for indices, indptr in ((np.int32, np.int32), (np.int32, np.int64), (np.int64, np.int64)):
+        rows = X.copy()
+        rows.indices, rows.indptr = rows.indices.astype(indices), rows.indptr.astype(indptr)
+        found.add(fit(replace(problem, rows=rows), tol=1e-3).W.tobytes())
+    assert len(found) == 1
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def test_thousands_of_classes_take_far_less_memory_than_a_dense_alpha():
+    n, d, k = 2000, 300, 3000
+    rng = np.random.default_rng(0)
+    y = rng.integers(k, size=n).astype(np.int32)
+    columns = (y[:, None] * 7 + rng.integers(0, 9, size=(n, 5)) ** 2) % d
+    X = sp.coo_array((np.ones(5 * n), (np.repeat(np.arange(n), 5), columns.ravel())), shape=(n, d))
+    problem = replace(clusters("crammer_singer"), rows=X.tocsr(), y=y, C=np.ones(n), n_classes=k)
+    run = make_run(problem)
+    dual = 0.0
+    for _ in range(3):
+        run.adaptive_epoch()
+        assert run.dual > dual
+        dual = run.dual
+    assert sum(array.nbytes for array in run.alpha) < 0.05 * n * k * 8
+    primal, dual = run.certify()
+    assert primal - dual < 0.5 * primal
+
+
+@st.composite
+def stores(draw):
+    """Which example gets how many classes, in order, and where the pool is made anew."""
+    n, k = draw(st.integers(1, 5)), draw(st.integers(2, 9))
+    rounds = st.tuples(st.integers(0, n - 1), st.integers(0, k), st.booleans())
+    return n, k, draw(st.lists(rounds, max_size=30)), draw(st.integers(0, 2**32 - 1))
+
+
+@settings(max_examples=60)
+@given(stores())
+def test_lists_that_grow_shrink_and_move_lose_nothing(case):
+    n, k, rounds, seed = case
+    rng = np.random.default_rng(seed)
+    alpha, expected = empty_alpha(n, k, np.dtype(float), sparse=True), np.zeros((n, k))
+    for i, size, pack in rounds:
+        if pack or alpha.used[0] + 2 * k > alpha.classes.size:
+            alpha = compact_alpha(alpha, 2 * k)
+        classes = rng.permutation(k)[:size].astype(np.int32)
+        values = rng.integers(-1, 2, size=size).astype(float)  # zeros are not kept
+        sequential.store_row(alpha, i, classes, values)
+        expected[i] = 0.0
+        expected[i, classes] = values
+        np.testing.assert_array_equal(alpha_to_dense(alpha, n, k), expected)
+        assert alpha.size.sum() == np.count_nonzero(expected)
+    packed = compact_alpha(alpha, 0)
+    np.testing.assert_array_equal(alpha_to_dense(packed, n, k), expected)
+    assert packed.used[0] == packed.classes.size <= 3 * np.count_nonzero(expected) + 2 * n
+
+
+@every_formulation
+def test_the_size_of_the_pool_changes_no_byte(name, as_if_k_were_large):
+    as_if_k_were_large(fresh=3)
+    problem, found = clusters(name, csr=True), set()
+    for spare in (0, 10**6):
+        run = make_run(problem)
+        run.alpha = compact_alpha(run.alpha, spare)
+        for _ in range(4):
+            run.adaptive_epoch()
+            run.shrink_epoch()
+        run.certify()
+        found.add((run.dual, run.W.tobytes()))
+    assert len(found) == 1
+
+
+# -- the loop --------------------------------------------------------------------------------------
+
+
+@every_formulation
+@every_schedule
+def test_a_tolerance_of_zero_runs_all_epochs_and_certifies_the_last(name, schedule):
+    problem = clusters(name)
+    found = fit(problem, schedule=schedule, tol=0, max_epochs=7)
+    assert (found.stop, found.converged) == ("max_epochs", False)
+    assert found.history[-1]["epoch"] >= 7
+    assert all(record["epoch"] < 7 for record in found.history[:-1])
+    assert [record["certified"] for record in found.history[:-1]] == [False] * (
+        len(found.history) - 1
+    )
+    assert_certified(found, problem, 1.0)
+    if schedule == "uniform":
+        assert (found.n_iter, len(found.history)) == (7, 7)
+
+
+@every_formulation
+@every_schedule
+def test_the_history_goes_forward_and_ends_with_the_certificate(name, schedule):
+    records = []
+    found = fit(clusters(name), schedule=schedule, tol=1e-5, on_epoch=records.append)
+    epochs, seconds = ([record[key] for record in found.history] for key in ("epoch", "seconds"))
+    assert all(np.diff([0.0, *epochs]) > 0)
+    assert all(np.diff([0.0, *seconds]) > 0)
+    last = found.history[-1]
+    assert (last["primal"], last["dual"], last["gap"]) == (found.primal, found.dual, found.gap)
+    assert last["certified"]
+    assert len(records) == len(found.history)
+    assert all(0.0 <= record["active"] <= 1.0 for record in found.history)
+    assert all(record["violation"] >= 0.0 for record in found.history)
+
+
+@every_formulation
+def test_estimates_of_dual_and_gap_between_certificates_are_honest(name):
+    """The dual is exact up to rounding, it never falls, and the primal is an estimate above it."""
+    problem, svm = clusters(name), specification(clusters(name))
+    run, Z, y = make_run(problem), with_constant(problem), problem.y
+    before = -np.inf
+    for epoch in range(6):
+        (run.uniform_epoch, run.adaptive_epoch, run.shrink_epoch)[epoch % 3]()
+        dual = svm.dual(run.duals().to_dense(y), Z, y)
+        assert run.dual == pytest.approx(dual, rel=1e-10)
+        assert before <= dual
+        assert run.gap > 0
+        before = dual
+
+
+@every_schedule
+def test_a_true_answer_of_the_callback_ends_the_fit_with_a_certificate(schedule):
+    problem = clusters("crammer_singer")
+    records = []
+
+    def enough(record):
+        records.append(record)
+        return len(records) == 2
+
+    found = fit(problem, schedule=schedule, on_epoch=enough)
+    assert (found.stop, len(found.history), len(records)) == ("callback", 2, 2)
+    assert not found.converged
+    assert found.history[-1]["certified"]
+    assert_certified(found, problem, 1.0)
+
+
+@every_formulation
+@every_schedule
+def test_the_papers_stopping_rule_ends_where_no_variable_violates(name, schedule):
+    problem = clusters(name)
+    found = fit(problem, schedule=schedule, tol=1e-5, stop="violation")
+    assert (found.stop, found.converged) == ("violation", True)
+    svm, Z, y = specification(problem), with_constant(problem), problem.y
+    alpha = svm.repair(found.alpha.to_dense(y), y)
+    assert np.max(svm.violations(alpha, Z, y)) <= 1e-3
+
+
+def test_shrinking_without_cooling_reaches_the_same_optimum(optimum):
+    problem = clusters("crammer_singer")
+    found = fit(problem, schedule="shrink", cooling=False, tol=1e-8)
+    assert found.primal == pytest.approx(optimum(problem), rel=1e-6)
+
+
+# -- duals as they are handed on -------------------------------------------------------------------
+
+
+def some_duals(name, *, sparse, seed=0):
+    rng = np.random.default_rng(seed)
+    y, C = rng.integers(4, size=11), rng.choice([0.5, 1.0, 2.0], size=11)
+    alpha = random_alpha(name, y, C, 4, rng)
+    return as_duals(name, alpha, y, C, sparse=sparse), alpha, y
+
+
+@every_formulation
+@pytest.mark.parametrize("sparse", [False, True])
+def test_duals_are_the_variables_of_the_specification_and_know_how_many_are_not_zero(name, sparse):
+    duals, alpha, y = some_duals(name, sparse=sparse)
+    np.testing.assert_array_equal(duals.to_dense(y), alpha)
+    assert duals.density == pytest.approx(np.count_nonzero(alpha) / alpha.size)
+
+
+@every_formulation
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rescaled_duals_are_feasible_for_the_other_costs(name, sparse):
+    duals, alpha, y = some_duals(name, sparse=sparse)
+    factors = np.random.default_rng(1).choice([0.25, 1.0, 3.0], size=y.size)
+    other = duals.rescaled(duals.C * factors)
+    np.testing.assert_allclose(other.to_dense(y), alpha * factors[:, None], rtol=1e-14)
+    np.testing.assert_array_equal(other.C, duals.C * factors)
+    np.testing.assert_array_equal(duals.to_dense(y), alpha)
+    svm = specification(replace(clusters(name), C=other.C, n_classes=4))
+    assert svm.feasible(other.to_dense(y), y, atol=1e-14)
+
+
+def test_rescaling_never_computes_with_memory_that_nobody_wrote(monkeypatch):
+    duals, alpha, y = some_duals("crammer_singer", sparse=True)
+    monkeypatch.setattr(
+        np, "empty", lambda shape, dtype=float: np.full(shape, np.finfo(dtype).max)
+        if np.issubdtype(dtype, np.floating) else np.zeros(shape, dtype),
+    )  # fmt: skip
+    other = duals.rescaled(4 * duals.C)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(other.to_dense(y), 4 * alpha)
