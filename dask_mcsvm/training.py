@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,8 +51,9 @@ class Problem:
     formulation: str
     tau: float
 
-    @property
+    @cached_property
     def primal_at_zero(self) -> float:
+        """P(0), which the relative gap of Lee-Lin-Wahba is measured by."""
         return float(
             FORMULATIONS[self.formulation](self.n_classes, self.C).primal_at_zero(self.y.size)
         )
@@ -292,7 +294,7 @@ class _Loop:
             return False
         waited = self.epochs - self.last_look
         near = estimate <= 1.2 * self.tol and waited >= min(8.0, 0.1 * self.epochs)
-        if near or waited >= 16:
+        if near or waited >= max(16.0, 0.1 * self.epochs):
             self.last_look = self.epochs
             return True
         return False

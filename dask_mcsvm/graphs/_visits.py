@@ -1,11 +1,13 @@
 """What the tasks of `rounds` compute, and the values that travel between them.
 
 A task is a pure function: it copies what it changes, calls a kernel and returns new arrays. So it
-may run twice, or elsewhere, and arrays that several tasks share stay as they were.
+may run twice, or elsewhere, and arrays that several tasks share stay as they were. W and alpha are
+dense where they are worked on; between processes only their nonzeros travel while most are zero.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,6 +25,43 @@ from dask_mcsvm.solvers.groups import (
 from dask_mcsvm.solvers.sdm import Data
 
 from .regroup import RowBlock
+
+
+class Packed(NamedTuple):
+    """An array on its way to another process, without its zeros: a bit each and the rest."""
+
+    shape: tuple[int, ...]
+    nonzero: npt.NDArray[np.uint8]
+    values: npt.NDArray[Any]
+
+
+def packed(array: npt.NDArray[Any]) -> npt.NDArray[Any] | Packed:
+    """What to send: the array itself, or where at least half of it is zero the nonzeros."""
+    if not array.flags.c_contiguous:
+        return array
+    # Bits, not values: -0.0 has to arrive as -0.0 for the same bytes on every scheduler.
+    nonzero = array.view(f"u{array.dtype.itemsize}") != 0
+    if 2 * np.count_nonzero(nonzero) > array.size:
+        return array
+    return Packed(array.shape, np.packbits(nonzero), array[nonzero])
+
+
+def unpacked(sent: npt.NDArray[Any] | Packed) -> npt.NDArray[Any]:
+    """What `packed` was given."""
+    if not isinstance(sent, Packed):
+        return sent
+    size = math.prod(sent.shape)
+    array: npt.NDArray[Any] = np.zeros(size, sent.values.dtype)
+    array[np.unpackbits(sent.nonzero, count=size).view(np.bool_)] = sent.values
+    return array.reshape(sent.shape)
+
+
+def unpacked_weights(sent: npt.NDArray[Any] | Packed, tally: Tally) -> GroupWeights:
+    return GroupWeights(unpacked(sent), tally)
+
+
+def unpacked_side(sent: npt.NDArray[Any] | Packed, rest: npt.NDArray[np.uint8]) -> Side:
+    return Side(unpacked(sent), rest)
 
 
 class Tally(NamedTuple):
@@ -43,6 +82,9 @@ class GroupWeights(NamedTuple):
     W: npt.NDArray[Any]  # (d + 1, classes of the group)
     tally: Tally
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpacked_weights, (packed(self.W), self.tally)
+
 
 class Side(NamedTuple):
     """Variables of some rows for the classes of one group."""
@@ -52,6 +94,9 @@ class Side(NamedTuple):
 
     def copy(self) -> Side:
         return Side(self.alpha.copy(), self.rest.copy())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpacked_side, (packed(self.alpha), self.rest)
 
 
 class PairDuals(NamedTuple):
@@ -70,7 +115,7 @@ class Visit:
     groups: tuple[int, int]
     step: int
     part: int
-    parts: int
+    slices: int
     passes: int
     patience: int
     tau: float
@@ -85,7 +130,7 @@ class Visit:
     def _part_of(self, group: int, n: int) -> npt.NDArray[np.int64]:
         """This part of a group's rows; in one epoch all visits cut them alike."""
         rng = np.random.default_rng([*self.seed, self.epoch, group, self.step])
-        rows: npt.NDArray[np.int64] = np.array_split(rng.permutation(n), self.parts)[self.part]
+        rows: npt.NDArray[np.int64] = np.array_split(rng.permutation(n), self.slices)[self.part]
         return rows
 
 

@@ -150,13 +150,13 @@ def by_blocks(
         graph[node] = DataNode(node, classes)
         extra, dtype = [TaskRef(node)], classes.dtype
     name = f"{what}-{token}"
-    for i, (block,) in enumerate(X.__dask_keys__()):
+    for i in range(X.numblocks[0]):
         found = [(f"{what}-part-{token}", i, p) for p in range(len(parts))]
         for key, part in zip(found, parts, strict=True):
-            graph[key] = Task(key, look, TaskRef(block), TaskRef(part))
+            graph[key] = Task(key, look, TaskRef((X.name, i, 0)), TaskRef(part))
         out = (name, i) + (0,) * len(columns)
         graph[out] = Task(out, combine, List(*map(TaskRef, found)), *extra)
-    sources = [X, *(part.W for part in model.parts if isinstance(part.W, Delayed))]
+    sources: list[Any] = [X, *(part.W for part in model.parts if isinstance(part.W, Delayed))]
     layers = HighLevelGraph.from_collections(name, graph, dependencies=sources)
     chunks = (X.chunks[0], *((width,) for width in columns))
     meta: Array = np.empty((0,) * len(chunks), dtype)

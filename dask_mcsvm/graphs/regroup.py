@@ -17,9 +17,8 @@ import scipy.sparse as sp
 from dask.delayed import Delayed
 from dask.task_spec import DataNode, List, Task, TaskRef
 
-from dask_mcsvm.solvers._rows import square_norms
+from dask_mcsvm.solvers._rows import as_rows, read_only, square_norms
 from dask_mcsvm.solvers.sdm import Data
-from dask_mcsvm.solvers.sequential import as_rows, read_only
 
 from .schedule import Groups
 
@@ -180,12 +179,20 @@ def split_rows(
             f"the chunk of rows {first}:{stop} holds {X.shape[0]} rows and {codes.size} labels; "
             "did the source change? Fit again from the start."
         )
+    if n and not 0 <= codes.min() <= codes.max() < where.group.size:
+        raise ValueError(
+            f"the chunk of rows {first}:{stop} holds class codes {codes.min()} to {codes.max()}; "
+            f"there are {where.group.size} classes, 0 to {where.group.size - 1}."
+        )
     costs = np.broadcast_to(np.asarray(C, np.float64), (n,))
     group = where.group[codes]
     order = np.argsort(group, kind="stable")
     ends = np.searchsorted(group[order], np.arange(n_groups + 1))
     rows = take_rows(X, order, dtype)
     square = square_norms(as_rows(rows), n, float(tau))
+    if not np.isfinite(square).all():  # kernels take it for granted
+        row = first + int(order[np.flatnonzero(~np.isfinite(square))[0]])
+        raise ValueError(f"row {row} of X holds NaN, infinity or a value too large for {dtype}.")
     parts = []
     for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
         mine = order[begin:end]

@@ -117,7 +117,7 @@ def ww_epoch(
     epoch: int,
     run: str,
     passes: int = 1,
-    parts: int = 1,
+    slices: int = 1,
     patience: int = PATIENCE,
 ) -> Epoch:
     """Every variable is visited once: all groups with themselves, then all pairs, in rounds.
@@ -134,8 +134,8 @@ def ww_epoch(
         Told apart by it are the tasks of fits that run at the same time.
     passes : int
         How often a visit goes over its rows, after the first time only over those that moved.
-    parts : int
-        The rows of each group are cut at random into so many parts, and the rounds are gone
+    slices : int
+        The rows of each group are cut at random into so many slices, and the rounds are gone
         through once for each.
     patience : int
         A variable that stayed where it was in so many visits rests; 255 visits everything.
@@ -147,13 +147,13 @@ def ww_epoch(
     graph: Graph = {}
     seeds = (seed,) if isinstance(seed, int) else tuple(seed)
     weights, duals = list(state.weights), dict(state.duals)
-    for part in range(parts):
+    for part in range(slices):
         for r, pairs in enumerate(shuffled_rounds(len(weights), (*seeds, epoch, part))):
             for a, b in pairs:
                 task, name = (own_visit, "own") if a == b else (pair_visit, "pair")
                 keys = []
                 for step, held in enumerate(duals[a, b]):
-                    how = Visit(seeds, epoch, (a, b), step, part, parts, passes, patience, tau)
+                    how = Visit(seeds, epoch, (a, b), step, part, slices, passes, patience, tau)
                     key = (f"ww-{name}-{epoch}", run, part, r, a, b, step)
                     left = (f"ww-weights-{epoch}", *key[1:])
                     add_visit(graph, key, task, weights, held, blocks, left, visit=how)

@@ -19,8 +19,7 @@ class SparseAlpha(NamedTuple):
     """The paper's linked lists (Keerthi et al., section 2) as pieces of two shared pools.
 
     Example i owns ``classes[start[i] : start[i] + room[i]]``, of which ``size[i]`` are in use. A
-    list that outgrows its room moves to ``used`` with twice the room. Threads share everything but
-    ``used`` and ``limit``, the piece of the pool that is free for their own examples.
+    list that outgrows its room moves to ``used``, the end of the pool, with twice the room.
     """
 
     start: np.ndarray  # (n,) int64
@@ -29,7 +28,6 @@ class SparseAlpha(NamedTuple):
     classes: np.ndarray  # (pool,) int32
     values: np.ndarray  # (pool,) float
     used: np.ndarray  # (1,) int64
-    limit: np.ndarray  # (1,) int64
 
 
 def alpha_load(alpha, i, y, classes, a):
@@ -113,7 +111,7 @@ def _alpha_store(alpha, i, classes, a, q):
 def _alpha_has_room(alpha, k):
     if isinstance(alpha, types.Array):
         return lambda alpha, k: True
-    return lambda alpha, k: alpha.used[0] + 2 * k <= alpha.limit[0]
+    return lambda alpha, k: alpha.used[0] + 2 * k <= alpha.classes.size
 
 
 def empty_alpha(n: int, k: int, dtype: np.dtype, *, sparse: bool) -> np.ndarray | SparseAlpha:
@@ -127,7 +125,6 @@ def empty_alpha(n: int, k: int, dtype: np.dtype, *, sparse: bool) -> np.ndarray 
         np.empty(4 * n + 2 * k, np.int32),
         np.empty(4 * n + 2 * k, dtype),
         np.zeros(1, np.int64),
-        np.array([4 * n + 2 * k], np.int64),
     )
 
 
@@ -156,20 +153,7 @@ def compact_alpha(alpha: SparseAlpha, spare: int) -> SparseAlpha:
         classes,
         values,
         np.array([used], np.int64),
-        np.array([used + spare], np.int64),
     )
-
-
-def share_alpha(alpha: np.ndarray | SparseAlpha, parts: int) -> list[np.ndarray | SparseAlpha]:
-    """The same variables for several threads, each with its own part of the free places."""
-    if isinstance(alpha, np.ndarray):
-        return [alpha] * parts
-    used, limit = int(alpha.used[0]), int(alpha.limit[0])
-    cuts = np.linspace(used, limit, parts + 1).astype(np.int64)
-    return [
-        alpha._replace(used=cuts[t : t + 1].copy(), limit=cuts[t + 1 : t + 2].copy())
-        for t in range(parts)
-    ]
 
 
 def alpha_to_dense(alpha: np.ndarray | SparseAlpha, n: int, k: int) -> np.ndarray:

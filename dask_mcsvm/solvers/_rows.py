@@ -8,9 +8,28 @@ Each function has a dense and a CSR body, chosen at compile time.
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 from numba import types
 
 from ._jit import by_type, kernel
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that kernels cannot write to, so that one compiled kernel serves all inputs."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def as_rows(X):
+    """What kernels take as ``rows``; nothing is copied when indices are int32 and indptr int64."""
+    if not sp.issparse(X):
+        return read_only(X)
+    return (
+        read_only(X.data),
+        read_only(X.indices.astype(np.int32, copy=False)),
+        read_only(X.indptr.astype(np.int64, copy=False)),
+    )
 
 
 def row_scores(rows, i, W, tau, s):
@@ -110,12 +129,13 @@ def _row_scores_of(rows, i, W, tau, classes, q, s):
     def csr(rows, i, W, tau, classes, q, s):
         data, indices, indptr = rows
         last = W.shape[0] - 1
+        start, end = indptr[i], indptr[i + 1]
         for c in range(q):
-            s[c] = tau * W[last, classes[c]]
-        for p in range(indptr[i], indptr[i + 1]):
-            x, w = data[p], W[indices[p]]
-            for c in range(q):
-                s[c] += x * w[classes[c]]
+            m = classes[c]
+            total = tau * W[last, m]
+            for p in range(start, end):
+                total += data[p] * W[indices[p], m]
+            s[c] = total
 
     return csr
 

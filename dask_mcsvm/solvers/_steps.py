@@ -97,16 +97,6 @@ def clipped_sum_root(v, q, kappa, bound, start):
     return S
 
 
-def screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-    """Choose the classes of a full visit from all k scores ``s`` (destroyed).
-
-    Appends to the q stored classes at most ``fresh`` others that the exact step could change and
-    fills ``sc`` with the scores of the list. out[0] is the loss, out[1] the example's share of the
-    duality gap (they sum to P - D). With fresh = 0 it only looks. Returns the new length of the
-    list.
-    """
-
-
 def free_first(loss, classes, a, q, C):
     """Order a stored list so that what a shrunk visit works on comes first; returns how much.
 
@@ -133,143 +123,6 @@ def box_violation(g, alpha, C):
     if alpha >= C:
         return max(0.0, g)
     return abs(g)
-
-
-@kernel
-def take_largest(s, above, classes, sc, q, fresh):
-    """Append the (at most ``fresh``) largest scores above a threshold, with their classes."""
-    if fresh >= s.size:  # no limit: no order needed
-        for m in range(s.size):
-            if s[m] > above:
-                sc[q] = s[m]
-                classes[q] = m
-                q += 1
-        return q
-    first = q
-    for m in range(s.size):
-        value = s[m]
-        if value > above:
-            if q - first < fresh:
-                q += 1
-            c = q - 1
-            while c > first and sc[c - 1] < value:
-                sc[c] = sc[c - 1]
-                classes[c] = classes[c - 1]
-                c -= 1
-            sc[c] = value
-            classes[c] = m
-            if q - first == fresh:
-                above = sc[q - 1]
-    return q
-
-
-@kernel
-def take_listed(s, classes, sc, q):
-    """Move the scores of the listed classes to the list, so that the rest can be screened."""
-    for c in range(q):
-        sc[c] = s[classes[c]]
-        s[classes[c]] = -np.inf
-
-
-@by_type(screen)
-def _screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-    if loss.instance_class is CS:
-
-        def crammer_singer(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-            s[classes[0]] -= 1  # g_m up to a constant, which the simplex does not see [CS-S]
-            top = s[0]
-            for m in range(s.size):
-                top = max(top, s[m])
-            take_listed(s, classes, sc, q)
-            gap = C * np.float64(top - sc[0])
-            for c in range(q):
-                gap += a[c] * np.float64(sc[c])
-                v[c] = (sc[c] - top) / A - a[c]
-            v[0] += C
-            out[0], out[1] = top - sc[0], gap
-            sc[0] += 1
-            if fresh == 0:
-                return q
-            # More classes only raise the threshold: below that of the stored ones p is zero.
-            above = simplex_threshold(v, q, C) * A + top
-            return take_largest(s, s.dtype.type(above), classes, sc, q, fresh)
-
-        return crammer_singer
-
-    if loss.instance_class is WW:
-
-        def weston_watkins(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-            own = s[classes[0]]
-            s[classes[0]] = -np.inf
-            margin, zero = s.dtype.type(1) - own, s.dtype.type(0)
-            total = zero
-            for m in range(s.size):
-                total += max(zero, margin + s[m])
-            take_listed(s, classes, sc, q)
-            sc[0] = own
-            gap = C * np.float64(total)
-            held = 0.0
-            for c in range(1, q):
-                gap += a[c] * np.float64(own - sc[c] - 1)
-                held += a[c]
-            out[0], out[1] = total, gap
-            if fresh == 0:
-                return q
-            for c in range(1, q):
-                v[c] = a[c] - (np.float64(own) - sc[c] - 1.0) / A + held
-            # More classes only raise S: where v_m is below that of the stored ones alpha is zero.
-            S = clipped_sum_root(v, q, 1.0, C, held)
-            above = own - 1 + A * (S - held)
-            return take_largest(s, s.dtype.type(above), classes, sc, q, fresh)
-
-        return weston_watkins
-
-    if loss.instance_class is LLW:
-
-        def lee_lin_wahba(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-            one, zero = s.dtype.type(1), s.dtype.type(0)
-            own = s[classes[0]]
-            s[classes[0]] = -one
-            total, slack = zero, zero
-            for m in range(s.size):
-                total += max(zero, one + s[m])
-                slack += max(zero, -one - s[m])
-                s[m] = -s[m]
-            take_listed(s, classes, sc, q)
-            gap = C * np.float64(slack)
-            for c in range(1, q):
-                sc[c] = -sc[c]
-                gap += a[c] * np.float64(1 + sc[c])
-            sc[0] = own
-            out[0], out[1] = total, gap
-            if fresh == 0:
-                return q
-            # A variable at its bound C leaves it only where 1 + s_m < 0; all where there is no
-            # limit.
-            above = one if fresh < s.size else s.dtype.type(-np.finfo(s.dtype).max)
-            stop = take_largest(s, above, classes, sc, q, fresh)
-            for c in range(q, stop):
-                sc[c] = -sc[c]
-            return stop
-
-        return lee_lin_wahba
-
-    def one_vs_rest(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-        one, zero = s.dtype.type(1), s.dtype.type(0)
-        own = s[classes[0]]
-        s[classes[0]] = -np.inf
-        total = max(zero, one - own)
-        for m in range(s.size):
-            total += max(zero, one + s[m])
-        take_listed(s, classes, sc, q)
-        sc[0] = own
-        gap = C * np.float64(total) + a[0] * np.float64(own - 1)
-        for c in range(1, q):
-            gap -= a[c] * np.float64(1 + sc[c])
-        out[0], out[1] = total, gap
-        return take_largest(s, -one, classes, sc, q, fresh) if fresh > 0 else q
-
-    return one_vs_rest
 
 
 @by_type(free_first)
@@ -309,12 +162,12 @@ def _step(loss, sc, a, q, C, A, delta, v, out):
                 v[c] = (sc[c] - most) / A - a[c]
             v[0] += C
             theta = simplex_threshold(v, q, C)
-            tiny = 4 * np.finfo(a.dtype).eps * C
+            tiny = 2 * np.finfo(a.dtype).eps
             gain, changed = 0.0, 0
             for c in range(q):
                 new = (C if c == 0 else 0.0) - max(0.0, v[c] - theta)  # [CS-S]
                 change = new - a[c]
-                if abs(change) <= tiny and (new != 0 or a[c] == 0):
+                if abs(change) <= tiny * abs(new):  # below what alpha can hold: leave W alone
                     delta[c] = 0
                     continue
                 gain -= change * (sc[c] - most + 0.5 * A * change)
@@ -362,13 +215,13 @@ def _step(loss, sc, a, q, C, A, delta, v, out):
         for c in range(1, q):
             v[c] += kappa * held
         S = clipped_sum_root(v, q, kappa, C, held)
-        tiny = 4 * np.finfo(a.dtype).eps * C
+        tiny = 2 * np.finfo(a.dtype).eps
         gain, moved, squares, changed = 0.0, 0.0, 0.0, 0
         for c in range(1, q):
             new = min(max(v[c] - kappa * S, 0.0), C)  # [WW-S] [LLW-S]
             alpha = C - a[c] if is_llw else np.float64(a[c])
             change = new - alpha
-            if change == 0 or (abs(change) <= tiny and 0 < new < C):
+            if change == 0 or (abs(change) <= tiny * (C - new if is_llw else new) and new < C):
                 delta[c] = 0
                 continue
             changed += 1

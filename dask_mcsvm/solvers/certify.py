@@ -12,7 +12,8 @@ import numpy as np
 from ._alpha import alpha_load
 from ._jit import by_type, kernel
 from ._rows import row_axpy, row_scores, row_update
-from ._steps import CS, LLW, WW, screen
+from ._screen import screen
+from ._steps import CS, LLW, WW
 
 
 def repair(loss, a, q, C):
@@ -113,7 +114,7 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
 
 @kernel
 def finish_block(block, shift, first, W, squares):
-    """Round a float64 block of columns into W after adding the common shift; squares[m] = ‖w_m‖²."""
+    """Round a float64 block of columns, plus the common shift, into W; squares[m] = ‖w_m‖²."""
     d1, width = block.shape
     squares[first : first + width] = 0.0
     for j in range(d1):

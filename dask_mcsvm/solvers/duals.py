@@ -53,6 +53,6 @@ class Duals:
             )
         else:
             stored = compact_alpha(self.stored, 0)
-            scale = np.repeat(ratio, np.diff(np.append(stored.start, stored.used[0])))
-            stored.values[: scale.size] *= scale.astype(stored.values.dtype)
+            scale = np.repeat(ratio, stored.size).astype(stored.values.dtype)
+            stored.values[positions(stored.start, stored.size)] *= scale
         return Duals(self.formulation, self.n_classes, C, stored)

@@ -189,14 +189,14 @@ def clip_row(loss, data, i, W, alpha, rest, patience, scratch):
     skip = -1 if own_sign(loss) == 1 else y
     q, work = list_scores(data, i, W, skip, rest, patience, scratch)
     gain, worst, moved = 0.0, 0.0, False
-    tiny = 4 * np.finfo(a.dtype).eps * C
+    tiny = 2 * np.finfo(a.dtype).eps
     for c in range(1, q):
         sign = 1.0 if classes[c] == y else -1.0
         old = np.float64(alpha[i, classes[c]])
         g = sign * sc[c] - 1.0  # [OVR-G] [LLW-G]
         worst = max(worst, box_violation(g, old, C))
         a[c] = min(max(old - g / A, 0.0), C)
-        if abs(a[c] - old) <= tiny and 0 < a[c] < C:
+        if abs(a[c] - old) <= tiny * a[c] and a[c] < C:
             a[c] = old  # rounding alone would keep it awake
         change = a[c] - old
         gain -= change * (g + 0.5 * A * change)

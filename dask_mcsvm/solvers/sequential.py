@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from queue import SimpleQueue
 
 import numpy as np
-import scipy.sparse as sp
 
 from ._alpha import SparseAlpha, alpha_store, compact_alpha, empty_alpha
 from ._jit import kernel
-from ._rows import square_norms
+from ._rows import as_rows, read_only, square_norms
 from ._steps import LOSSES
 from .certify import examine, finish_block, weights_block
 from .duals import Duals
-from .sdm import Data, Frequencies, active_examples, full_sweep, make_scratch, shrunk_sweep
-from .slices import ROWS_PER_THREAD, Sweep, Threads
+from .sdm import (
+    Data,
+    Frequencies,
+    active_examples,
+    full_sweep,
+    make_scratch,
+    screen_visits,
+    shrunk_sweep,
+    solve_visits,
+)
 
 #: Up to here alpha is a dense array and an exact step may use every class at once.
 DENSE_CLASSES = 64
@@ -25,9 +33,14 @@ DENSE_CLASSES = 64
 #: other losses hold many classes at the optimum too and are limited only where n·k is large.
 FRESH_CLASSES = 8
 FRESH_VARIABLES = 2**27
-#: float64 columns of W made at a time when certifying; what stays in the cache of one core.
-BLOCK_BYTES = 8 * 2**20
+#: float64 columns of W made at a time when certifying. Smaller blocks read the lists of alpha more
+#: often: 8 MiB took 1.5 times as long as 64 MiB with 1032 classes.
+BLOCK_BYTES = 64 * 2**20
 ROWS_PER_TASK = 4096
+#: From so many classes on, threads screen blocks of so many visits together before one of them
+#: solves the block. Below, solving is most of a visit and threads would wait for each other.
+SCREEN_CLASSES = 256
+SCREEN_VISITS = 2048
 
 
 #: Shrunk sweeps that follow a full one: at most so many, and only while they pay (see
@@ -47,22 +60,13 @@ class EpochResult:
     active: float
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
-    """A view that kernels cannot write to, so that one compiled kernel serves all inputs."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
+@dataclass(frozen=True)
+class Sweep:
+    """What one sweep did: rise of the dual, largest violation, class scores computed."""
 
-
-def as_rows(X):
-    """What kernels take as ``rows``; nothing is copied when indices are int32 and indptr int64."""
-    if not sp.issparse(X):
-        return read_only(X)
-    return (
-        read_only(X.data),
-        read_only(X.indices.astype(np.int32, copy=False)),
-        read_only(X.indptr.astype(np.int64, copy=False)),
-    )
+    gain: float
+    violation: float
+    work: int
 
 
 @kernel
@@ -81,7 +85,7 @@ class SequentialDual:
     def __init__(self, X, y, C, *, n_classes, formulation, tau, seed, n_jobs=1, start=None):
         (self.n, d), dtype, k = X.shape, X.dtype, n_classes
         self.formulation, self.seed, self.n_jobs = formulation, seed, n_jobs
-        self.C = np.asarray(C, np.float64)
+        self.C = read_only(np.asarray(C, np.float64))
         rows = as_rows(X)
         self.data = Data(
             rows,
@@ -95,7 +99,8 @@ class SequentialDual:
         self.shift = np.zeros(d + 1 if formulation == "lee_lin_wahba" else 0, dtype)
         self.fresh = self._fresh_classes()
         self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]
-        self.preference = np.ones(self.n)
+        self.pool = ThreadPoolExecutor(n_jobs)  # starts no thread before it is used
+        self.preference, self.average = np.ones(self.n), np.zeros(1)
         self.visited = np.flatnonzero(self.data.square > 0)
         self.epoch, self.epsilon = 0, 1.0
         if start is None:
@@ -103,12 +108,11 @@ class SequentialDual:
             self._settle_zero_rows()
         else:
             self.alpha = start.rescaled(self.C).stored
-        self.threads = Threads(self, max(1, min(n_jobs, self.n // ROWS_PER_THREAD)))
         loss_at_zero = {"crammer_singer": 1, "one_vs_rest": k}.get(formulation, k - 1)
         self.seen = np.empty((self.n, 2))
         self.seen[:, 0] = loss_at_zero
         self.seen[:, 1] = loss_at_zero * self.C
-        self.dual = self.certified_dual = 0.0
+        self.dual = 0.0
         if start is not None or self.shift.size or self.visited.size < self.n:
             self.certify()
 
@@ -147,22 +151,22 @@ class SequentialDual:
                 if self.formulation == "weston_watkins":
                     classes = np.delete(classes, own)
                 a = np.full(classes.size, C)
-            self.make_room(1)
+            self._make_room()
             store_row(self.alpha, i, classes, a)
 
-    def make_room(self, parts: int) -> None:
-        """See that each of so many threads can store an example with all its classes."""
+    def _make_room(self) -> None:
+        """See that one more example can be stored, with all its classes."""
         if isinstance(self.alpha, SparseAlpha):
             pool = self.alpha.classes.size
-            if self.alpha.used[0] + 2 * self.k * parts > pool:
-                self.alpha = compact_alpha(self.alpha, pool // 2 + 2 * self.k * parts)
+            if self.alpha.used[0] + 2 * self.k > pool:
+                self.alpha = compact_alpha(self.alpha, pool // 2 + 2 * self.k)
 
     # -- epochs ------------------------------------------------------------------------------------
 
     def uniform_epoch(self) -> EpochResult:
         """Every example once, in random order (Keerthi et al., Algorithm 2.1)."""
         sweep = self._full(self._rng().permutation(self.visited), adapt=False)
-        return EpochResult(sweep.work, sweep.violation, 1.0)
+        return EpochResult(sweep.work + self._skipped(), sweep.violation, 1.0)
 
     def shrink_epoch(self, *, cooling: bool = True) -> EpochResult:
         """A full loop, then shrunk loops to ε (Keerthi et al., section 2.1).
@@ -172,7 +176,7 @@ class SequentialDual:
         """
         rng = self._rng()
         sweep = self._full(rng.permutation(self.visited), adapt=False)
-        work, active = sweep.work, 1.0
+        work, active = sweep.work + self._skipped(), 1.0
         if not cooling:
             self.epsilon = 1e-3
         elif sweep.violation < self.epsilon:
@@ -191,10 +195,11 @@ class SequentialDual:
         """n visits, each example as often as its gains deserve, and shrunk loops if they pay."""
         rng = self._rng()
         preference = self.preference[self.visited]
-        due = np.cumsum(preference * (self.visited.size / preference.sum())) + rng.random()
+        due = np.cumsum(preference / preference.mean()) if preference.size else preference
+        due = due + rng.random()
         visits: np.ndarray = np.diff(np.floor(due).astype(np.int64), prepend=0)
         sweep = self._full(rng.permutation(np.repeat(self.visited, visits)), adapt=True)
-        work = sweep.work + self._shrunk_loops(rng, sweep)
+        work = sweep.work + self._skipped() + self._shrunk_loops(rng, sweep)
         return EpochResult(work, sweep.violation, np.count_nonzero(visits) / self.n)
 
     def _shrunk_loops(self, rng: np.random.Generator, full: Sweep) -> int:
@@ -214,6 +219,10 @@ class SequentialDual:
                 break
         return total
 
+    def _skipped(self) -> int:
+        """Class scores that rows without features spare; an epoch counts them all the same."""
+        return (self.n - self.visited.size) * self.k
+
     def _rng(self) -> np.random.Generator:
         """Random numbers of this epoch: a function of the seed and the epoch alone."""
         rng = np.random.default_rng([self.seed, self.epoch])
@@ -221,28 +230,70 @@ class SequentialDual:
         return rng
 
     def _full(self, order: np.ndarray, *, adapt: bool) -> Sweep:
-        preference = self.preference if adapt else np.empty(0)
+        frequencies = Frequencies(self.preference if adapt else np.empty(0), self.average)
+        if self.n_jobs > 1 and self.k >= SCREEN_CLASSES:
+            return self._screened(order, frequencies)
 
-        def sweep(part, begin, t):
+        def sweep(begin):
             return full_sweep(
-                self.loss, self.data, part, begin, t.W, t.shift, t.alpha, self.fresh, t.sigma,
-                Frequencies(preference, t.average), self.seen, t.log, t.scratch,
+                self.loss, self.data, order, begin, self.W, self.shift, self.alpha, self.fresh,
+                frequencies, self.seen, self.scratches[0],
             )  # fmt: skip
 
-        return self._sweep(order, sweep)
+        return self._sweep(order.size, sweep)
+
+    def _screened(self, order: np.ndarray, frequencies: Frequencies) -> Sweep:
+        """A full sweep in blocks: all threads look which classes may change, one of them solves.
+
+        What was found is a block old by the time it is used; the step is exact all the same,
+        because it takes fresh scores of the classes it works on.
+        """
+        found = np.empty((SCREEN_VISITS, min(self.fresh, self.k)), np.int32)
+        count = np.empty(SCREEN_VISITS, np.int64)
+        parts = []
+        for start in range(0, order.size, SCREEN_VISITS):
+            block = order[start : start + SCREEN_VISITS]
+            cuts = np.linspace(0, block.size, 4 * self.n_jobs + 1).astype(np.int64)
+
+            def look(piece, scratch, block=block):
+                one, end = piece
+                screen_visits(
+                    self.loss, self.data, block[one:end], self.W, self.shift, self.alpha,
+                    self.fresh, self.seen, found[one:end], count[one:end], scratch,
+                )  # fmt: skip
+
+            def solve(begin, block=block):
+                return solve_visits(
+                    self.loss, self.data, block, begin, self.W, self.shift, self.alpha, found,
+                    count, frequencies, self.scratches[0],
+                )  # fmt: skip
+
+            self._in_threads(look, list(pairwise(cuts)))
+            parts.append(self._sweep(block.size, solve))
+        return Sweep(
+            sum(part.gain for part in parts),
+            max((part.violation for part in parts), default=0.0),
+            sum(part.work for part in parts),
+        )
 
     def _shrunk(self, order: np.ndarray) -> Sweep:
-        def sweep(part, begin, t):
+        def sweep(begin):
             return shrunk_sweep(
-                self.loss, self.data, part, begin, t.W, t.shift, t.alpha, t.sigma, t.log, t.scratch
-            )
+                self.loss, self.data, order, begin, self.W, self.shift, self.alpha,
+                self.scratches[0],
+            )  # fmt: skip
 
-        return self._sweep(order, sweep)
+        return self._sweep(order.size, sweep)
 
-    def _sweep(self, order: np.ndarray, sweep) -> Sweep:
-        result = self.threads.sweep(self, order, sweep)
-        self.dual += result.gain
-        return result
+    def _sweep(self, visits: int, kernel) -> Sweep:
+        """Call ``kernel`` until all visits are made; it stops early when alpha needs room."""
+        position, gain, worst, work = 0, 0.0, 0.0, 0
+        while position < visits:
+            self._make_room()
+            position, rise, violation, scores = kernel(position)
+            gain, worst, work = gain + rise, max(worst, violation), work + scores
+        self.dual += gain
+        return Sweep(gain, worst, work)
 
     def _active(self) -> np.ndarray:
         return active_examples(self.loss, self.data, self.alpha, self.scratches[0])
@@ -273,11 +324,8 @@ class SequentialDual:
 
         linear = self._in_threads(make_columns, blocks)[0]
         self.shift[:] = 0
-        dual = linear - 0.5 * squares.sum()
-        self.threads.reconsider(self.dual - self.certified_dual, dual - self.certified_dual)
-        self.threads.refresh(self)
-        self.dual = self.certified_dual = dual
-        return self.primal(), dual
+        self.dual = linear - 0.5 * squares.sum()
+        return self.primal(), self.dual
 
     def _common_part(self) -> np.ndarray:
         """What Lee-Lin-Wahba adds to all columns of W, float64; empty for the others."""
@@ -316,8 +364,7 @@ class SequentialDual:
             finally:
                 free.put(scratch)
 
-        with ThreadPoolExecutor(self.n_jobs) as pool:
-            return list(pool.map(run, blocks))
+        return list(self.pool.map(run, blocks))
 
 
 def primal_of(X, y, C, W, *, formulation, tau, n_jobs=1):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dask_mcsvm.graphs import predict as predict_module
 from dask_mcsvm.graphs.predict import (
     Model,
     ModelPart,
@@ -13,7 +14,6 @@ from dask_mcsvm.graphs.predict import (
     predict,
     predict_topk,
 )
-from dask_mcsvm.graphs import predict as predict_module
 
 CHUNKS = (7, 0, 13)
 TAU = 2.0
@@ -128,7 +128,9 @@ def test_chunks_of_unknown_length():
 def test_a_task_sees_one_row_block_and_one_part_and_nothing_runs_before_compute():
     touched = []
     _, lazy = rows()
-    watched = lazy.map_blocks(lambda x: touched.append(1) or x, dtype=lazy.dtype, meta=np.empty((0, 0)))
+    watched = lazy.map_blocks(
+        lambda x: touched.append(1) or x, dtype=lazy.dtype, meta=np.empty((0, 0))
+    )
     model = cut(weights(), [(0, 1), (2, 3), (4, 5)], delayed=True)
     answer = predict(watched, model, np.arange(6))
     assert touched == []

@@ -152,6 +152,25 @@ def test_a_chunk_of_another_size_than_announced_is_an_error():
         computed(plan)
 
 
+@pytest.mark.parametrize("code", [-1, 5])
+def test_a_code_that_is_no_class_is_an_error_that_names_the_chunk(code):
+    X, y, C = problem(12)
+    y[8] = code
+    low, high = min(code, y[6:].min()), max(code, y[6:].max())
+    message = f"the chunk of rows 6:12 holds class codes {low} to {high}; there are 5 classes"
+    with pytest.raises(ValueError, match=message):
+        computed(built(X, y, C, (6, 6)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["dense", "csr_array"])
+def test_a_value_that_is_not_finite_is_an_error_that_names_the_row(value, kind):
+    X, y, C = problem(12)
+    X[8, 1] = value
+    with pytest.raises(ValueError, match="row 8 of X holds NaN, infinity or a value too large"):
+        computed(built(X, y, C, (6, 6), kind))
+
+
 @pytest.mark.parametrize("chunks", [(), (6,)])
 def test_chunks_that_do_not_match_are_refused_while_building(chunks):
     X, y, C = problem(12)

@@ -1,5 +1,6 @@
 """Weston-Watkins by rounds: the shape of the graph, the same bytes everywhere, the optimum."""
 
+import pickle
 from collections import Counter
 from itertools import combinations, combinations_with_replacement
 
@@ -8,11 +9,13 @@ import dask.threaded
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import solve
 
 from dask_mcsvm.formulations import WestonWatkins
+from dask_mcsvm.graphs._visits import GroupWeights, Side, Tally
 from dask_mcsvm.graphs.regroup import regroup
 from dask_mcsvm.graphs.rounds import EVERYTHING, ww_epoch, ww_refresh, ww_start
 
@@ -40,11 +43,11 @@ def visits(graph):
 # -- structure, nothing runs -----------------------------------------------------------------------
 
 
-@given(n_groups=st.integers(1, 9), parts=st.integers(1, 3), seed=st.integers(0, 5))
-def test_every_pair_is_visited_once_and_no_group_twice_in_a_round(n_groups, parts, seed):
-    epoch, _, _ = epoch_of([1] * n_groups, parts=parts, seed=seed)
+@given(n_groups=st.integers(1, 9), slices=st.integers(1, 3), seed=st.integers(0, 5))
+def test_every_pair_is_visited_once_and_no_group_twice_in_a_round(n_groups, slices, seed):
+    epoch, _, _ = epoch_of([1] * n_groups, slices=slices, seed=seed)
     expected = list(combinations_with_replacement(range(n_groups), 2))
-    for part in range(parts):
+    for part in range(slices):
         mine = [v for v in visits(epoch.graph) if v[0] == part]
         assert sorted((a, b) for _, _, a, b, _ in mine) == expected
         busy = Counter((r, g) for _, r, a, b, _ in mine for g in {a, b})
@@ -76,7 +79,7 @@ def test_two_runs_share_no_key():
 
 @pytest.mark.parametrize("counts", [[1], [1, 1, 1], [2, 1, 3, 1]])
 def test_the_graph_reads_only_the_state_before_and_the_rows(counts):
-    epoch, state, blocks = epoch_of(counts, parts=2)
+    epoch, state, blocks = epoch_of(counts, slices=2)
     outside = {
         key for task in epoch.graph.values() for key in task.dependencies if key not in epoch.graph
     }
@@ -85,7 +88,7 @@ def test_the_graph_reads_only_the_state_before_and_the_rows(counts):
 
 
 def test_the_next_state_has_the_shape_of_the_last():
-    epoch, state, _ = epoch_of([2, 1, 1], parts=2)
+    epoch, state, _ = epoch_of([2, 1, 1], slices=2)
     assert len(epoch.state.weights) == len(state.weights)
     assert {p: len(k) for p, k in epoch.state.duals.items()} == {
         p: len(k) for p, k in state.duals.items()
@@ -133,8 +136,8 @@ class Rounds:
         ends = np.cumsum(chunks)[:-1]
         rows = [sp.csr_array(x) if csr else x for x in np.split(self.X, ends)]
         plan = regroup(
-            *([dask.delayed(part) for part in parts]
-              for parts in (rows, np.split(self.y, ends), np.split(self.C, ends))),
+            *([dask.delayed(piece) for piece in pieces]
+              for pieces in (rows, np.split(self.y, ends), np.split(self.C, ends))),
             chunk_rows=chunks, groups=groups, tau=tau, dtype=dtype, n_blocks=n_blocks, run="t",
         )  # fmt: skip
         self.blocks = plan.blocks
@@ -220,13 +223,13 @@ def test_epochs_reach_the_reference_optimum(n_blocks):
 
 
 @pytest.mark.parametrize(("csr", "dtype"), [(False, "float64"), (True, "float32")])
-@pytest.mark.parametrize("parts", [1, 4])
-def test_the_report_is_the_rise_of_the_dual_and_w_stays_w_of_alpha(csr, dtype, parts):
+@pytest.mark.parametrize("slices", [1, 4])
+def test_the_report_is_the_rise_of_the_dual_and_w_stays_w_of_alpha(csr, dtype, slices):
     run = Rounds(csr=csr, dtype=dtype)
     eps = 1e-9 if dtype == "float64" else 1e-4
     before = run.dual
     for epoch in range(4):
-        report = run.epoch(epoch, parts=parts, passes=2)
+        report = run.epoch(epoch, slices=slices, passes=2)
         assert report.gain == pytest.approx(run.dual - before, abs=eps * run.y.size)
         assert report.gain >= 0
         assert report.work > 0
@@ -235,18 +238,29 @@ def test_the_report_is_the_rise_of_the_dual_and_w_stays_w_of_alpha(csr, dtype, p
     assert run.svm.feasible(run.alpha, run.y, atol=0.0)
 
 
-def test_an_epoch_in_parts_visits_every_variable():
+def test_an_epoch_in_slices_visits_every_variable():
     whole, cut = Rounds(), Rounds()
     scores = whole.y.size * whole.k
     assert whole.epoch(0).work == scores
-    assert cut.epoch(0, parts=5).work == scores
+    assert cut.epoch(0, slices=5).work == scores
 
 
 def test_the_same_bytes_on_the_synchronous_and_the_threaded_scheduler():
     runs = [Rounds(get=dask.get), Rounds(get=dask.threaded.get)]
-    reports = [[run.epoch(e, passes=2, parts=2) for e in range(3)] for run in runs]
+    reports = [[run.epoch(e, passes=2, slices=2) for e in range(3)] for run in runs]
     assert runs[0].bytes() == runs[1].bytes()
     assert reports[0] == reports[1]
+
+
+def test_the_same_bytes_on_a_cluster():
+    options = {"csr": True, "dtype": "float32", "n_blocks": (1, 2, 1)}
+    cluster = {"n_workers": 2, "threads_per_worker": 1, "processes": False}
+    with Client(**cluster, dashboard_address=None) as client:
+        runs = [Rounds(**options), Rounds(**options, get=client.get)]
+        for epoch in range(2):
+            first, second = (run.epoch(epoch, slices=2) for run in runs)
+            assert first == second
+        assert runs[0].bytes() == runs[1].bytes()
 
 
 def test_tasks_change_nothing_they_were_given():
@@ -297,3 +311,31 @@ def test_resting_saves_work_and_a_full_epoch_visits_everything():
     scores = run.y.size * run.k
     assert report.work < scores
     assert run.epoch(30, patience=EVERYTHING).work == scores
+
+
+# -- values on their way ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
+def test_only_nonzeros_of_a_mostly_empty_array_travel(dtype, share):
+    rng = np.random.default_rng(0)
+    W = np.where(rng.random((301, 7)) < share, rng.normal(size=(301, 7)), 0.0).astype(dtype)
+    W[0, 0] = -0.0  # has bits, so that a copy has the same bytes
+    rest = rng.integers(255, size=W.shape).astype(np.uint8)
+    for value in (GroupWeights(W, Tally(1.0, 2.0, 3)), Side(W, rest)):
+        sent = pickle.dumps(value, protocol=5)
+        back = pickle.loads(sent)
+        assert type(back) is type(value)
+        assert [a.tobytes() for a in flat(back)] == [a.tobytes() for a in flat(value)]
+        assert back[0].dtype == W.dtype
+        assert back[0].shape == W.shape
+        if share < 0.5:
+            raw = W.nbytes + (rest.nbytes if isinstance(value, Side) else 0)
+            assert len(sent) < raw - 0.7 * W.nbytes
+    assert pickle.loads(pickle.dumps(GroupWeights(W, Tally(1.0, 2.0, 3)))).tally == (1.0, 2.0, 3)
+
+
+def test_a_layout_other_than_rows_is_kept_by_value():
+    W = np.asfortranarray(np.diag(np.arange(1.0, 9.0)))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(GroupWeights(W, Tally()))).W, W)

@@ -27,7 +27,7 @@ in_float32 = pytest.mark.parametrize("combination", IN_FLOAT32, ids=combination_
 def unfinished_run(combination, monkeypatch, **options):
     """A few epochs of training, far from the optimum."""
     name, csr, sparse, dtype = combination
-    monkeypatch.setattr(sequential, "DENSE_CLASSES", 0 if sparse else 64)
+    monkeypatch.setattr(sequential, "DENSE_CLASSES", 1 if sparse else 64)
     problem = clusters(name, csr=csr, dtype=dtype, **options)
     run = make_run(problem)
     for _ in range(3):
@@ -112,9 +112,9 @@ def test_the_number_of_threads_changes_no_byte_of_the_certificate(combination, m
 def test_weak_duality_holds_after_training_in_float32(combination, monkeypatch):
     """Long after rounding ended all progress the dual is still a bound, here and by NumPy."""
     name, csr, sparse, dtype = combination
-    monkeypatch.setattr(sequential, "DENSE_CLASSES", 0 if sparse else 64)
-    problem = replace(clusters(name, csr=csr, dtype=dtype), C=np.full(60, 0.3))  # no float32 number
-    found = fit(problem, schedule="uniform", tol=0, max_epochs=3000)
+    monkeypatch.setattr(sequential, "DENSE_CLASSES", 1 if sparse else 64)
+    problem = replace(clusters(name, csr=csr, dtype=dtype), C=np.full(60, 0.1))  # no float32 number
+    found = fit(problem, schedule="uniform", tol=0, max_epochs=1000)
     assert found.W.dtype == np.float32
     svm, Z, y = specification(problem), with_constant(problem), problem.y
     alpha = svm.repair(found.alpha.to_dense(y), y)
@@ -123,14 +123,14 @@ def test_weak_duality_holds_after_training_in_float32(combination, monkeypatch):
     assert found.primal == pytest.approx(svm.primal(found.W, Z, y), rel=1e-12)
     assert optimum >= dual - 1e-14 * optimum
     assert found.primal >= found.dual - 1e-14 * found.primal
-    assert found.gap <= 1e-5
+    assert found.gap <= 1e-4
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_primal_of_any_weights_can_be_certified(name):
     problem = clusters(name, zero_rows=3)
     svm = specification(problem)
-    W = svm.project_weights(np.random.default_rng(0).normal(size=(7, problem.n_classes)))
+    W = svm.project_weights(np.random.default_rng(0).normal(size=(13, problem.n_classes)))
     expected = svm.primal(W, with_constant(problem), problem.y)
     assert certify_primal(problem, W) == pytest.approx(expected, rel=1e-13)
     assert certify_primal(problem, np.asfortranarray(W), n_jobs=2) == certify_primal(problem, W)
