@@ -294,7 +294,8 @@ class _Loop:
             return False
         waited = self.epochs - self.last_look
         near = estimate <= 1.2 * self.tol and waited >= min(8.0, 0.1 * self.epochs)
-        if near or waited >= max(16.0, 0.1 * self.epochs):
+        drifted = 16.0 if self.plan.dtype == "float32" else max(16.0, 0.1 * self.epochs)
+        if near or waited >= drifted:
             self.last_look = self.epochs
             return True
         return False

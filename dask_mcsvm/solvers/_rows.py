@@ -129,13 +129,12 @@ def _row_scores_of(rows, i, W, tau, classes, q, s):
     def csr(rows, i, W, tau, classes, q, s):
         data, indices, indptr = rows
         last = W.shape[0] - 1
-        start, end = indptr[i], indptr[i + 1]
         for c in range(q):
-            m = classes[c]
-            total = tau * W[last, m]
-            for p in range(start, end):
-                total += data[p] * W[indices[p], m]
-            s[c] = total
+            s[c] = tau * W[last, classes[c]]
+        for p in range(indptr[i], indptr[i + 1]):
+            x, w = data[p], W[indices[p]]
+            for c in range(q):
+                s[c] += x * w[classes[c]]
 
     return csr
 
