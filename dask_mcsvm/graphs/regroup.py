@@ -45,6 +45,7 @@ class RowBlock(NamedTuple):
             read_only(self.C.astype(dtype)),
             read_only(self.square),
             dtype.type(tau),
+            dtype.type(1),
         )
 
 

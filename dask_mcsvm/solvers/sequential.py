@@ -93,6 +93,7 @@ class SequentialDual:
             read_only(self.C.astype(dtype)),
             read_only(square_norms(rows, self.n, float(tau))),
             dtype.type(tau),
+            dtype.type(1),
         )
         self.loss = LOSSES[formulation](k)
         self.W = np.zeros((d + 1, k), dtype)

@@ -1,0 +1,170 @@
+"""The loop in memory: run an epoch, record it, certify when the estimate says so, stop."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .plan import Plan
+from .problem import Fit, OnEpoch, Problem
+
+if TYPE_CHECKING:
+    from dask_mcsvm.solvers.duals import Duals
+    from dask_mcsvm.solvers.sequential import EpochResult, SequentialDual
+
+
+def train(
+    problem: Problem,
+    plan: Plan,
+    *,
+    tol: float,
+    max_epochs: int,
+    seed: int,
+    n_jobs: int = 1,
+    start: Duals | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Fit:
+    """Train until the relative duality gap is at most ``tol``.
+
+    Parameters
+    ----------
+    start : Duals, optional
+        Dual variables of an earlier fit on the same rows; scaled to this problem's C.
+    on_epoch : callable, optional
+        Called with each record of the history; a true answer ends the fit, certified.
+    """
+    return _Loop(problem, plan, tol, max_epochs, seed, n_jobs, start, on_epoch).run()
+
+
+class _Loop:
+    """One fit from first epoch to certificate."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        tol: float,
+        max_epochs: int,
+        seed: int,
+        n_jobs: int,
+        start: Duals | None,
+        on_epoch: OnEpoch | None,
+    ) -> None:
+        from dask_mcsvm.solvers.sequential import (
+            SequentialDual,  # numba: imported when something is solved
+        )
+
+        self.problem, self.plan, self.tol, self.max_epochs = problem, plan, tol, max_epochs
+        self.on_epoch = on_epoch
+        self.begun = time.perf_counter()
+        self.dual_run: SequentialDual = SequentialDual(
+            problem.rows,
+            problem.y,
+            problem.C,
+            n_classes=problem.n_classes,
+            formulation=problem.formulation,
+            tau=problem.tau,
+            seed=seed,
+            n_jobs=n_jobs,
+            start=start,
+        )
+        self.history: list[dict[str, Any]] = []
+        self.work = 0
+        self.last_look = 0.0
+
+    @property
+    def epochs(self) -> float:
+        """Effective loops so far: class scores computed over n·k."""
+        return self.work / (self.plan.n * self.plan.k)
+
+    def run(self) -> Fit:
+        stop = "max_epochs"
+        while self.epochs < self.max_epochs:
+            done = self._advance()
+            if done:
+                stop = done
+                break
+        run = self.dual_run
+        primal, dual = run.certify()
+        gap = self.problem.relative(primal, dual)
+        if self.history:
+            self.history[-1].update(primal=primal, dual=dual, gap=gap, certified=True)
+        duals = run.duals()
+        return Fit(
+            W=run.W,
+            alpha=duals,
+            primal=primal,
+            dual=dual,
+            gap=gap,
+            history=self.history,
+            n_iter=int(np.ceil(self.epochs)),
+            converged=gap <= self.tol or stop == "violation",
+            stop=stop,
+            dual_density=duals.density,
+        )
+
+    def _advance(self) -> str | None:
+        run = self.dual_run
+        result = self._epoch()
+        self.work += result.work
+        dual, gap = run.dual, run.gap
+        certified = self._time_to_look(self.problem.relative(dual + gap, dual))
+        if certified:
+            primal, dual = run.certify()
+            gap = primal - dual
+        relative = self.problem.relative(dual + gap, dual)
+        record = {
+            "epoch": self.epochs,
+            "seconds": time.perf_counter() - self.begun,
+            "primal": float(dual + gap),
+            "dual": float(dual),
+            "gap": relative,
+            "certified": certified,
+            "active": float(result.active),
+            "violation": float(result.violation),
+        }
+        self.history.append(record)
+        if self.on_epoch is not None and self.on_epoch(dict(record)):
+            return "callback"
+        if certified and relative <= self.tol and self.plan.stop == "gap":
+            return "gap"
+        if self.plan.stop == "violation" and result.violation <= self.tol:
+            return "violation"
+        return None
+
+    def _epoch(self) -> EpochResult:
+        if self.plan.schedule == "shrink":
+            return self.dual_run.shrink_epoch(cooling=self.plan.cooling)
+        if self.plan.schedule == "uniform":
+            return self.dual_run.uniform_epoch()
+        return self.dual_run.adaptive_epoch()
+
+    def _time_to_look(self, estimate: float) -> bool:
+        """Certify when the estimate is near tol, and now and then to keep a float32 W exact."""
+        if self.tol == 0:
+            return False
+        waited = self.epochs - self.last_look
+        near = estimate <= 1.2 * self.tol and waited >= min(8.0, 0.1 * self.epochs)
+        drifted = 16.0 if self.plan.dtype == "float32" else max(16.0, 0.1 * self.epochs)
+        if near or waited >= drifted:
+            self.last_look = self.epochs
+            return True
+        return False
+
+
+def certify_primal(problem: Problem, W: np.ndarray, n_jobs: int = 1) -> float:
+    """P(W) in float64."""
+    from dask_mcsvm.solvers.sequential import primal_of
+
+    primal: float = primal_of(
+        problem.rows,
+        problem.y,
+        problem.C,
+        W,
+        formulation=problem.formulation,
+        tau=problem.tau,
+        n_jobs=n_jobs,
+    )
+    return primal

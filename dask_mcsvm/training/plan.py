@@ -1,0 +1,98 @@
+"""The plan: how a problem of a given shape will be solved, decided before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SOLVERS: tuple[str, ...] = ("sdm",)
+SCHEDULES: tuple[str, ...] = ("adaptive", "shrink", "uniform")
+STOPS: tuple[str, ...] = ("gap", "violation")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will do: a pure function of shape, nonzeros, n_jobs and parameters."""
+
+    solver: str
+    reason: str
+    formulation: str
+    schedule: str
+    cooling: bool
+    stop: str
+    n: int
+    d: int
+    k: int
+    nnz: int
+    dtype: str
+    n_jobs: int
+
+    @property
+    def model_bytes(self) -> int:
+        return (self.d + 1) * self.k * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        rows = "dense rows" if self.nnz == self.n * self.d else f"{self.nnz:,} nonzeros"
+        return "\n".join(
+            [
+                f"solver       {self.solver}: {self.reason}",
+                f"formulation  {self.formulation}",
+                f"data         {self.n:,} x {self.d:,}, {rows}, {self.k:,} classes, {self.dtype}",
+                f"schedule     {self.schedule}, stops by {self.stop}, n_jobs={self.n_jobs}",
+                f"memory       W {self.model_bytes / 2**20:,.1f} MiB, beyond X",
+                f"one epoch    {(self.nnz + self.n) * self.k / 1e6:,.0f} million multiply-adds",
+            ]
+        )
+
+
+def check_solver_options(solver: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of a solver with defaults filled in; unknown names and values are refused."""
+    chosen: dict[str, Any] = {"schedule": None, "cooling": True, "stop": "gap"}
+    allowed = {"schedule": (None, *SCHEDULES), "cooling": (True, False), "stop": STOPS}
+    for name, value in dict(options or {}).items():
+        if name not in allowed:
+            known = ", ".join(repr(key) for key in allowed)
+            raise ValueError(
+                f"solver_options has {name!r}, which solver={solver!r} does not know; use {known}."
+            )
+        if value not in allowed[name]:
+            accepted = ", ".join(repr(item) for item in allowed[name])
+            raise ValueError(f"solver_options[{name!r}] is {value!r}; use one of {accepted}.")
+        chosen[name] = value
+    return chosen
+
+
+def make_plan(
+    *,
+    n: int,
+    d: int,
+    k: int,
+    nnz: int,
+    is_sparse: bool,
+    dtype: np.dtype[Any],
+    formulation: str,
+    solver: str,
+    n_jobs: int,
+    options: Mapping[str, Any] | None,
+) -> Plan:
+    """Decide how to solve a problem of this shape."""
+    settings = check_solver_options(solver, options)
+    kind = "sparse" if is_sparse else "dense"
+    asked = f"{kind} rows in memory" if solver == "auto" else "asked for by solver='sdm'"
+    return Plan(
+        solver="sdm",
+        reason=asked,
+        formulation=formulation,
+        schedule=settings["schedule"] or "adaptive",
+        cooling=settings["cooling"],
+        stop=settings["stop"],
+        n=n,
+        d=d,
+        k=k,
+        nnz=nnz,
+        dtype=np.dtype(dtype).name,
+        n_jobs=n_jobs,
+    )
