@@ -153,7 +153,7 @@ def make_block(
         costs,
         square,
     )
-    return block if (costs > 0).all() else RowBlock(*(part[costs > 0] for part in block))
+    return block if (costs > 0).all() else RowBlock._make(part[costs > 0] for part in block)
 
 
 def as_block(X: Any, dtype: np.dtype[Any]) -> Any:
