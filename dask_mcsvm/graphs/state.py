@@ -81,11 +81,20 @@ class Stage:
 class Solver(Protocol):
     """Builds the graphs of a fit; what it needs of the data it was given when it was made."""
 
-    #: The class of each block of state, by the part of its name before the first "-".
-    kinds: Mapping[str, type[Block]]
+    @property
+    def kinds(self) -> Mapping[str, type[Block]]:
+        """The class of each block of state, by the part of its name before the first "-"."""
+
+    @property
+    def data(self) -> Graph:
+        """Graph of all that the stages read besides the state; they refer to it by key."""
+
+    @property
+    def held(self) -> tuple[Key, ...]:
+        """Those of its keys that every epoch reads: worth keeping in memory for a whole fit."""
 
     def start(self) -> Stage:
-        """alpha = 0 and W = 0; the report is an empty `Tally`."""
+        """The first alpha and its W; the report is a `Tally` whose gain is the dual of it."""
 
     def epoch(self, state: State, epoch: int) -> Stage:
         """Visit everything about once; the report is a `Tally`."""

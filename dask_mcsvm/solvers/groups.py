@@ -19,9 +19,11 @@ import numpy as np
 
 from ._jit import by_type, kernel
 from ._rows import row_axpy, row_dot, row_scores, row_scores_of, row_update
-from ._steps import OVR, WW, box_violation, step
+from ._steps import CS, OVR, WW, box_violation, step
 from .sdm import Data, make_scratch
 
+#: A patience that lets nothing rest.
+EVERYTHING = 255
 #: A score read through a list costs about as much as so many in a row of all classes.
 GATHER = 4
 
@@ -286,3 +288,69 @@ def settle_zero_rows(data: Data, alpha, own):
     if not own:
         inside = empty[data.y[empty] >= 0]
         alpha[inside, data.y[inside]] = 0
+
+
+# -- losses by group -------------------------------------------------------------------------------
+
+
+@kernel
+def add_own_scores(rows, y, tau, W, own):
+    """own[i] = w_y·x_i in float64 for the rows whose class is among the columns of W (y >= 0)."""
+    s = np.empty(W.shape[1])
+    for i in range(y.size):
+        if y[i] >= 0:
+            row_scores(rows, i, W, tau, s)
+            own[i] = s[y[i]]
+
+
+def group_loss(loss, s, y, own, i, held):
+    """``held`` (a largest rival, or a sum of hinges) with the scores s of one more group."""
+
+
+@by_type(group_loss)
+def _group_loss(loss, s, y, own, i, held):
+    if loss.instance_class is CS:
+
+        def crammer_singer(loss, s, y, own, i, held):
+            for m in range(s.size):
+                if m == y:
+                    own[i] = s[m]
+                else:
+                    held = max(held, s[m])
+            return held
+
+        return crammer_singer
+
+    if loss.instance_class is OVR:
+
+        def one_vs_rest(loss, s, y, own, i, held):
+            for m in range(s.size):
+                held += max(0.0, 1.0 - s[m] if m == y else 1.0 + s[m])  # [OVR-P]
+            return held
+
+        return one_vs_rest
+
+    is_ww = loss.instance_class is WW
+
+    def rivals(loss, s, y, own, i, held):
+        margin = 1.0 - own[i] if is_ww else 1.0
+        for m in range(s.size):
+            if m != y:
+                held += max(0.0, margin + s[m])  # [WW-P] [LLW-P]
+        return held
+
+    return rivals
+
+
+@kernel
+def add_group_losses(loss, rows, y, tau, W, own, rivals):
+    """Add what the classes of one group cost each row, in float64.
+
+    y is the place of y_i among the columns of W, -1 where its class is in another group. For
+    Crammer-Singer ``rivals`` is the largest score of a rival and ``own`` is filled where y >= 0;
+    for the others ``rivals`` is a sum of hinges, and Weston-Watkins reads ``own``.
+    """
+    s = np.empty(W.shape[1])
+    for i in range(y.size):
+        row_scores(rows, i, W, tau, s)
+        rivals[i] = group_loss(loss, s, y[i], own, i, rivals[i])
