@@ -65,7 +65,7 @@ def row_squares(X: Any) -> Array:
     """‖x_i‖² in float64, (rows,)."""
     if not sp.issparse(X):
         rows = np.asarray(X)
-        return np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+        return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
     csr = sp.csr_array(X)
     data = csr.data.astype(np.float64)
     sums = np.concatenate([[0.0], np.cumsum(data * data)])
@@ -90,7 +90,7 @@ def checksum(X: Any, codes: Array, weights: Array) -> int:
     parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (np.asarray(X),)
     crc = 0
     for part in (*parts, codes, weights):
-        crc = zlib.crc32(np.ascontiguousarray(part).view(np.uint8).ravel(), crc)
+        crc = zlib.crc32(np.ascontiguousarray(part).tobytes(), crc)
     return crc
 
 

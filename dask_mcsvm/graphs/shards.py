@@ -84,6 +84,16 @@ class Shards:
     kinds: ClassVar[Mapping[str, type[Block]]] = {"weights": Weights, "shard": Shard}
 
     @property
+    def data(self) -> Graph:
+        """The rows; stages refer to them by key."""
+        return self.rows.graph
+
+    @property
+    def held(self) -> tuple[Key, ...]:
+        """Blocks of rows, which every epoch reads."""
+        return self.rows.keys
+
+    @property
     def parts(self) -> int:
         """Slices of one chunk in an epoch."""
         return max(1, -(-self.slices * self.lanes // len(self.rows.keys)))

@@ -12,7 +12,7 @@ from dask.task_spec import DataNode
 from dask_mcsvm.errors import ClusterLostError
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 Graph = dict[Any, Any]
 
@@ -84,12 +84,12 @@ class ClientRunner:
     """A cluster; held values are futures."""
 
     def __init__(self, client: Client) -> None:
-        self.client, self.held = client, dict[Any, Future]()
+        self.client, self.held = client, dict[Any, Any]()
 
     def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
         from concurrent.futures import CancelledError
 
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
 
         keys = [*hold, *fetch]
         try:
@@ -111,16 +111,17 @@ class ClientRunner:
 
     @property
     def is_local(self) -> bool:
-        scheduler = self.client.scheduler.address.split("://")[-1].split(":")[0]
-        hosts = {w["host"] for w in self._workers()}
-        here = {"127.0.0.1", "localhost", "::1", scheduler} if _is_here(scheduler) else set()
-        return hosts <= here or self.client.scheduler.address.startswith("inproc")
+        address = str(self.client.scheduler_info()["address"])
+        host = address.split("://")[-1].rsplit(":", 1)[0]
+        hosts = {worker["host"] for worker in self._workers()}
+        return address.startswith("inproc") or (hosts | {host} <= this_machine())
 
     def _workers(self) -> list[dict[str, Any]]:
         return list(self.client.scheduler_info()["workers"].values())
 
 
-def _is_here(host: str) -> bool:
+def this_machine() -> set[str]:
+    """Addresses that are sure to be here."""
     from distributed.utils import get_ip
 
-    return host in {"127.0.0.1", "localhost", "::1"} or host == get_ip()
+    return {"127.0.0.1", "localhost", "::1", get_ip()}

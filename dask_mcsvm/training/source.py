@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask import delayed
-from dask.delayed import Delayed
+from dask.delayed import Delayed, delayed
 
 from dask_mcsvm.graphs.intake import (
     ChunkFacts,
@@ -75,16 +75,16 @@ class Source:
     @property
     def counts(self) -> Array:
         """Rows of positive weight of each class, (k,)."""
-        return np.sum([fact.counts for fact in self.facts], axis=0)
+        return np.asarray(np.sum([fact.counts for fact in self.facts], axis=0))
 
     @property
     def class_totals(self) -> Array:
         """Sum of the sample weights of each class, (k,)."""
-        return np.sum([fact.weights for fact in self.facts], axis=0)
+        return np.asarray(np.sum([fact.weights for fact in self.facts], axis=0))
 
     def rows(self, factors: Array, *, dtype: np.dtype[Any], tau: float, run: str) -> Rows:
         """The rows as solvers read them; ``factors`` (k,) is C times the class weight."""
-        weights = self.weights or [None] * len(self.X)
+        weights: Sequence[Delayed | None] = self.weights or [None] * len(self.X)
         shared = delayed(factors)
         costs = [
             delayed(chunk_costs, name="costs")(code, w, shared)
@@ -158,14 +158,14 @@ def _column_names(X: Any) -> Array | None:
     return np.asarray(names, object)
 
 
-def lazy_rows(X: Any) -> da.Array:
+def lazy_rows(X: Any) -> Any:
     """X as a Dask array in row chunks; of a dataset or its path, the rows."""
     if isinstance(X, str | os.PathLike):
         X = open_dataset(X)
     return X.to_dask()[0] if isinstance(X, Dataset) else _row_chunks(X)
 
 
-def _row_chunks(X: Any) -> da.Array:
+def _row_chunks(X: Any) -> Any:
     """X as a Dask array whose chunks are whole rows of known number."""
     if hasattr(X, "to_dask_array"):
         X = X.to_dask_array(lengths=True)
@@ -180,7 +180,7 @@ def _row_chunks(X: Any) -> da.Array:
     return X if X.numblocks[1] == 1 else X.rechunk({1: -1})
 
 
-def _like(column: Any, X: da.Array, name: str) -> da.Array:
+def _like(column: Any, X: Any, name: str) -> Any:
     """y or weights as a Dask array with the row chunks of X."""
     if hasattr(column, "to_dask_array"):
         column = column.to_dask_array(lengths=True)
@@ -198,13 +198,12 @@ def _like(column: Any, X: da.Array, name: str) -> da.Array:
     return column if column.chunks[0] == X.chunks[0] else column.rechunk((X.chunks[0],))
 
 
-def _blocks(lazy: da.Array) -> list[Delayed]:
+def _blocks(lazy: Any) -> list[Delayed]:
     return list(lazy.to_delayed().ravel())
 
 
 def _spans(X: da.Array) -> list[tuple[int, int]]:
-    ends = np.cumsum((0, *X.chunks[0])).tolist()
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(pairwise(np.cumsum((0, *X.chunks[0])).tolist()))
 
 
 def _find_classes(labels: Sequence[Delayed], classes: Any, runner: Runner) -> Array:
@@ -228,11 +227,10 @@ def _look(
     k: int,
     runner: Runner,
 ) -> list[ChunkFacts]:
+    given: Sequence[Delayed | None] = weights or [None] * len(codes)
     tasks = [
         delayed(chunk_facts, name="look")(x, code, w, first=first, stop=stop, k=k)
-        for x, code, w, (first, stop) in zip(
-            _blocks(X), codes, weights or [None] * len(codes), _spans(X), strict=True
-        )
+        for x, code, w, (first, stop) in zip(_blocks(X), codes, given, _spans(X), strict=True)
     ]
     return _compute(tasks, runner)
 
