@@ -45,8 +45,8 @@ ONLY_IN = {
         "cli",
     ],
     "distributed": ["plugin", "training", "progress", "cli"],
-    "sklearn": ["errors", "_validation", "estimators", "estimators.*", "cli"],
-    "matplotlib": ["report"],
+    "sklearn": ["errors", "_validation", "estimators", "estimators.*", "cli", "cli.*"],
+    "matplotlib": ["report", "report.*"],
     "click": ["cli"],
 }
 

@@ -202,6 +202,7 @@ def versions() -> dict[str, str]:
 
 def model_versions(model: Any) -> dict[str, str]:
     """The versions a model was made with: those of its file, or of now for one just fitted."""
+    check_is_fitted(model)
     return dict(getattr(model, "_versions", None) or versions())
 
 
