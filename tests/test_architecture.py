@@ -43,11 +43,12 @@ ONLY_IN = {
         "graphs.*",
         "training",
         "cli",
+        "cli.*",
     ],
-    "distributed": ["plugin", "training", "progress", "cli"],
+    "distributed": ["plugin", "training", "progress", "cli", "cli.*"],
     "sklearn": ["errors", "_validation", "estimators", "estimators.*", "cli", "cli.*"],
     "matplotlib": ["report", "report.*"],
-    "click": ["cli"],
+    "click": ["cli", "cli.*"],
 }
 
 MAX_FILE_LINES = 400
