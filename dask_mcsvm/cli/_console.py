@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
@@ -89,7 +89,15 @@ class Console:
                 click.echo("Stopped by Ctrl-C; nothing was written.", err=True)
                 raise click.exceptions.Exit(INTERRUPTED) from None
 
-    def _warn(self, message: Warning | str, category: type[Warning], *_where: Any) -> None:
+    def _warn(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         self.warned.append(category.__name__)
         if not issubclass(category, DeprecationWarning | PendingDeprecationWarning):
             self.note(f"Warning: {in_the_shell(str(message))}")
