@@ -1,12 +1,12 @@
 """Text with many classes: a pipeline from sentences to labels, and a report of the run.
 
-    python examples/text_pipeline.py
+    python examples/text_pipeline.py [REPORT.html]
 
 The sentences are made up here, so that nothing is downloaded: each of 200 topics has words of its
 own and shares others with everybody. Put your own lists in the place of `texts` and `topics`.
 """
 
-from tempfile import TemporaryDirectory
+import sys
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -14,6 +14,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.report import write_report
 
 N_TOPICS, N_TEXTS = 200, 4000
 rng = np.random.default_rng(0)
@@ -41,11 +42,6 @@ rows = pipeline[:-1].transform(test)
 hits = (model.predict_topk(rows, 5) == y_test[:, None]).any(axis=1)
 print(f"the right topic is among the best five in {hits.mean():.0%} of the texts")
 
-try:
-    from dask_mcsvm.report import write_report
-
-    with TemporaryDirectory() as folder:
-        write_report(model, f"{folder}/report.html", rows, y_test)
-        print("a report was written, and removed with its folder")
-except ImportError as error:  # matplotlib is an extra
-    print(error)
+if len(sys.argv) == 2:
+    write_report(model, sys.argv[1], rows, y_test, overwrite=True)
+    print(f"open {sys.argv[1]} in a browser")

@@ -2,7 +2,6 @@
 
 import joblib
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from distributed import Client, LocalCluster
