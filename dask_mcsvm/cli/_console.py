@@ -124,17 +124,20 @@ def refuse_existing(path: str, what: str, overwrite: bool) -> None:
     """Refuse an output that could not be written, before a long computation and not after it."""
     from dask_mcsvm.storage import kind_of
 
-    if "://" in path or not os.path.lexists(path):
+    found = kind_of(path)
+    if found is None and ("://" in path or not os.path.lexists(path) or _is_empty_folder(path)):
         return
-    if os.path.isdir(path) and not os.listdir(path):
-        return
-    if kind_of(path) != what:
+    if found != what:
         raise Refused(
             f"{path} exists and is not a {what} written by dask_mcsvm; remove it or choose another "
             "path."
         )
     if not overwrite:
         raise Refused(f"{path} exists; pass --overwrite to replace it.")
+
+
+def _is_empty_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.listdir(path)
 
 
 def columns(rows: list[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:

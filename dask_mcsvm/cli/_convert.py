@@ -34,6 +34,7 @@ TEXT_BLOCK = "16MB"  # of csv parsed by one task
     help="By default what the name of SOURCE ends in.",
 )
 @click.option("--label", help="csv, parquet: the column that holds the labels.")
+@click.option("--text-labels", is_flag=True, default=None, help="csv: keep 007 from becoming 7.")
 @click.option("--labels", type=click.Path(), help="npy, npz: a .npy file with the labels.")
 @click.option("--n-features", type=int, help="svmlight: number of features [the largest index].")
 @click.option(
@@ -161,14 +162,25 @@ def from_npz(source: str, output: str, given: Any, progress: Any, overwrite: boo
 def from_csv(source: str, output: str, given: Any, progress: Any, overwrite: bool) -> Any:
     """A csv file, a block of text at a time."""
     frames = dataframes()
-    refuse_options(given, "csv", allowed=("label", "dtype"))
+    refuse_options(given, "csv", allowed=("label", "text_labels", "dtype"))
+    label = given["label"]
     packed = os.path.splitext(source)[1].lower() in PACKED
     options = {"blocksize": None if packed else TEXT_BLOCK}
     guess = frames.read_csv(source, **options)
     # Types are guessed from the first lines: a column of integers may hold fractions later.
-    wide = {c: "float64" for c in guess.columns if c != given["label"] and _is_number(guess[c])}
-    frame = frames.read_csv(source, dtype=wide, **options)
-    return write_frame(source, frame, output, given, progress, overwrite)
+    types = {c: "float64" for c in guess.columns if c != label and _is_number(guess[c])}
+    if given["text_labels"]:
+        types[label] = "str"
+    frame = frames.read_csv(source, dtype=types, **options)
+    try:
+        return write_frame(source, frame, output, given, progress, overwrite)
+    except ValueError as error:
+        if "Mismatched dtypes" not in str(error):
+            raise
+        raise ValueError(
+            f"{source}: a column holds numbers first and something else later; if it is the label "
+            f"column {label!r}, pass --text-labels."
+        ) from error
 
 
 def from_parquet(source: str, output: str, given: Any, progress: Any, overwrite: bool) -> Any:
@@ -226,8 +238,8 @@ def write_frame(
     label, found = given["label"], [str(column) for column in frame.columns]
     if label not in found:
         some = found if len(found) <= 7 else [*found[:3], "...", *found[-3:]]
-        problem = "which column holds the labels?" if label is None else f"no column {label!r};"
-        raise Refused(f"{source}: {problem} Pass --label with one of {', '.join(some)}.")
+        problem = "no label column is named" if label is None else f"has no column {label!r}"
+        raise Refused(f"{source}: {problem}; pass --label with one of {', '.join(some)}.")
     text = [c for c in found if c != label and not _is_number(frame[c])]
     if text:
         raise Refused(

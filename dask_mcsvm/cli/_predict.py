@@ -32,6 +32,9 @@ def predict(
         if output != "-" and Path(output).exists() and not overwrite:
             raise Refused(f"{output} exists; pass --overwrite to replace it.")
         estimator, dataset = load(model), open_rows(data)
+        k = estimator.classes_.size
+        if not 1 <= top <= k:
+            raise Refused(f"--top is {top}, and the model has {k} classes; pass 1 to {k}.")
         rows = 0
         with written(output) as file:
             for _, X in blocks(dataset):

@@ -5,8 +5,14 @@ from typing import Any
 
 import click
 
-from dask_mcsvm.cli._console import NOT_CONVERGED, Console, Refused, columns, common
-from dask_mcsvm.cli._console import refuse_existing as refuse
+from dask_mcsvm.cli._console import (
+    NOT_CONVERGED,
+    Console,
+    Refused,
+    columns,
+    common,
+    refuse_existing,
+)
 from dask_mcsvm.cli._options import estimator_options, parameters
 
 DATA = click.argument("data", type=click.Path())
@@ -67,7 +73,7 @@ def fit(
         rows = training_input(data)
         estimator = new_estimator(console, given, rows.classes)
         estimator.fit(rows.X, rows.y, sample_weight=rows.sample_weight, classes=rows.classes)
-        write_outputs(estimator, rows, model, report)
+        write_outputs(estimator, rows.notes, model, report, overwrite)
     document, text = told(estimator, model, report)
     console.summary(document, text)
     exit_if_not_converged(console)
@@ -122,7 +128,7 @@ def path(
             best.fit(rows.X, rows.y, sample_weight=rows.sample_weight, classes=rows.classes)
         scores = found.scores.tolist()
         rows.notes.update({"validation": validation, "validation accuracy": max(scores)})
-        write_outputs(best, rows, model, report)
+        write_outputs(best, rows.notes, model, report, overwrite)
     steps = [
         {"C": C, "epochs": m.n_iter_, "gap": m.gap_, "accuracy": score}
         for C, m, score in zip(found.Cs, found.models, scores, strict=True)
@@ -144,7 +150,7 @@ def path(
 
 def check_outputs(model: str, report: str | None, overwrite: bool) -> None:
     """Refuse what could not be written, before the training."""
-    refuse(model, "model", overwrite)
+    refuse_existing(model, "model", overwrite)
     if report is not None:
         from dask_mcsvm.report import check_target
 
@@ -178,24 +184,28 @@ def read_validation(text: str) -> Any:
         return held_out.X, held_out.y
 
 
-def write_outputs(estimator: Any, rows: TrainingInput, model: str, report: str | None) -> None:
-    """Save the model and its report; `check_outputs` has seen to what was there."""
-    estimator.save(model, overwrite=True, notes=rows.notes)
+def write_outputs(
+    estimator: Any, notes: dict[str, Any], model: str, report: str | None, overwrite: bool
+) -> None:
+    """Save the model, and write its report."""
+    estimator.notes_ = notes  # the file has them, and so has the report
+    estimator.save(model, overwrite=overwrite)
     if report is not None:
-        from dask_mcsvm import LinearMCSVC
         from dask_mcsvm.report import write_report
 
-        write_report(LinearMCSVC.load(model), report, overwrite=True)
+        write_report(estimator, report, overwrite=overwrite)
 
 
 def told(estimator: Any, model: str, report: str | None) -> tuple[dict[str, Any], str]:
     """The fit as a document, and in words."""
+    from dask_mcsvm.formulations import formulation_name
+
     history = estimator.history_
     seconds = history[-1]["seconds"] if history else 0.0
     document = {
         "model": model,
         "report": report,
-        "formulation": estimator._trained.formulation,
+        "formulation": formulation_name(estimator.formulation),
         "solver": estimator.solver_,
         "C": estimator.C,
         "tol": estimator.tol,

@@ -1,6 +1,8 @@
 """``dask mcsvm convert``: every format gives the same rows, and bad input changes nothing."""
 
 import gzip
+import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
+from dask_mcsvm.cli._console import Console
+from dask_mcsvm.cli._convert import end_line, from_npz, progress_of
 from dask_mcsvm.storage import open_dataset
 
 
@@ -109,6 +113,44 @@ def test_csv_is_streamed_and_types_may_change_on_the_way(run, monkeypatch):
     check("d.zarr", np.column_stack([X, np.ones(n)]), np.full(n, "ham"))
 
 
+def test_labels_that_look_like_numbers_may_stay_text(run, refuses, monkeypatch):
+    labels = [f"{i % 3:03d}" for i in range(4000)]
+    Path("d.csv").write_text("f,kind\n" + "".join(f"{i % 5},{c}\n" for i, c in enumerate(labels)))
+    assert run("convert", "d.csv", "d.zarr", "--label", "kind", "--text-labels").code == 0
+    assert open_dataset("d.zarr").classes.tolist() == ["000", "001", "002"]
+    monkeypatch.setattr("dask_mcsvm.cli._convert.TEXT_BLOCK", "64kB")
+    Path("e.csv").write_text(
+        "f,kind\n" + "".join(f"{i % 5},{i % 3}\n" for i in range(100_000)) + "1,other\n"
+    )
+    assert refuses("convert", "e.csv", "e.zarr", "--label", "kind") == (
+        "e.csv: a column holds numbers first and something else later; if it is the label column "
+        "'kind', pass --text-labels."
+    )
+    assert run("convert", "e.csv", "e.zarr", "--label", "kind", "--text-labels").code == 0
+    assert open_dataset("e.zarr").classes.tolist() == ["0", "1", "2", "other"]
+
+
+def test_a_terminal_sees_how_far_it_is(run, table, monkeypatch):
+    X, y = table
+    np.savez("d.npz", X=X, y=y)
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True)
+    console = Console()
+    monkeypatch.setattr(sys, "stderr", shown)
+    dataset = from_npz("d.npz", "d.zarr", options(), progress_of(console), False)
+    end_line(console)
+    assert dataset.shape == (50, 5)
+    *_, last, cleared = shown.getvalue().split("\r")
+    assert last == f"[{'#' * 18}]  50 rows\x1b[K"
+    assert cleared == "\x1b[K"
+    assert progress_of(Console(quiet=True)) is None
+
+
+def options(**given):
+    names = ("label", "text_labels", "labels", "n_features", "zero_based", "dtype", "block_rows")
+    return {name: given.get(name) for name in names}
+
+
 def test_an_existing_output_is_replaced_only_if_asked(run, refuses, table):
     X, y = table
     np.savez("d.npz", X=X, y=y)
@@ -139,10 +181,10 @@ def test_bad_input_is_one_sentence(refuses, table):
     Path("bad.svm").write_text("1 1:0.5\n1 two:3\n")
     cases = {
         ("no.csv", "--label", "kind"): "no.csv: there is no such file; check the path.",
-        ("d.csv",): "d.csv: which column holds the labels? Pass --label with one of f0, f1, f2, "
-        "f3, f4, kind.",
-        ("d.csv", "--label", "kidn"): "d.csv: no column 'kidn'; Pass --label with one of f0, f1, "
-        "f2, f3, f4, kind.",
+        ("d.csv",): "d.csv: no label column is named; pass --label with one of f0, f1, f2, f3, "
+        "f4, kind.",
+        ("d.csv", "--label", "kidn"): "d.csv: has no column 'kidn'; pass --label with one of f0, "
+        "f1, f2, f3, f4, kind.",
         ("text.csv", "--label", "kind"): "text.csv: the column 'color' does not hold numbers; "
         "encode it (for example with pandas.get_dummies), or leave it out of the file.",
         ("hole.csv", "--label", "kind"): "the column 'f2' has empty cells; fill them, or drop "

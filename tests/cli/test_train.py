@@ -1,6 +1,7 @@
 """``dask mcsvm fit`` and ``path``: the same models as in Python, and what they say."""
 
 import inspect
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,16 @@ def test_an_existing_model_is_replaced_only_if_asked(run, refuses, data):
     Path("r.html").write_text("old")
     given = ("fit", "train.zarr", "--model", "n.zarr", "--report", "r.html")
     assert refuses(*given) == "r.html exists; pass --overwrite to replace it."
+
+
+def test_a_model_behind_a_url_is_not_replaced_either(run, refuses, data):
+    url = f"memory://{uuid.uuid4().hex}/m.zarr"
+    assert run("fit", "train.zarr", "--model", url).code == 0
+    sentence = f"{url} exists; pass --overwrite to replace it."
+    assert refuses("fit", "train.zarr", "--model", url, "--C", 0.1) == sentence
+    assert LinearMCSVC.load(url).C == 1.0
+    assert run("fit", "train.zarr", "--model", url, "--C", 0.1, "--overwrite").code == 0
+    assert LinearMCSVC.load(url).C == 0.1
 
 
 def test_bad_input_is_one_sentence(refuses, data):

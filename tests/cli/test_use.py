@@ -31,6 +31,9 @@ def test_predict_writes_a_label_per_row(run, refuses, data, model):
     given = ("predict", "m.zarr", "test.zarr", "-o", "p.txt")
     assert refuses(*given) == "p.txt exists; pass --overwrite to replace it."
     assert run(*given, "--overwrite").out == "120 predictions in p.txt\n"
+    assert refuses("predict", "m.zarr", "test.zarr", "--top", 5) == (
+        "--top is 5, and the model has 4 classes; pass 1 to 4."
+    )
     sentence = "--json and the predictions both want stdout; pass --output FILE."
     assert refuses("predict", "m.zarr", "test.zarr", "--json") == sentence
 
