@@ -281,4 +281,11 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
 def _plan(stored: dict[str, Any]) -> Plan | None:
     """The plan, or None if another release planned otherwise: that run is over anyway."""
     known = {field.name for field in fields(Plan)}
-    return Plan(**stored) if set(stored) == known else None
+    if set(stored) != known:
+        return None
+    return Plan(**{name: _frozen(value) for name, value in stored.items()})
+
+
+def _frozen(value: Any) -> Any:
+    """JSON's lists as the tuples that a plan is made of."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

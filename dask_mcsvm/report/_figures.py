@@ -268,7 +268,7 @@ PANELS = (
     Panel(
         "cluster",
         "Rounds",
-        "Every two class groups meet once an epoch, after each has met itself.",
+        "Every two class groups meet once an epoch, and each meets itself.",
         draw_rounds,
         lambda run: 1 < run.n_groups <= 64,
     ),

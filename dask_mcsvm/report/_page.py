@@ -1,7 +1,6 @@
 """The report as one HTML file: no script, no font, no picture from elsewhere."""
 
 import base64
-import json
 from html import escape
 from typing import Any
 
@@ -58,7 +57,7 @@ tr:last-child td { border-bottom:0 }
 .bar { min-width:90px; width:30% }
 .bar i { display:block; height:9px; margin-top:7px; border-radius:3px; background:var(--blue) }
 .bar i.zero { width:2px!important; background:var(--orange) }
-.facts td:first-child { color:var(--muted); width:11em }
+.facts td:first-child { color:var(--muted); width:11em; white-space:nowrap }
 .facts td { overflow-wrap:anywhere }
 .more { color:var(--muted); font-size:13px; margin:10px 0 0 }
 footer { color:var(--muted); font-size:13px; margin-top:40px }
@@ -245,4 +244,4 @@ def _seconds(value: float) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, dict) and set(value) == {"pairs"}:
         return ", ".join(f"{key}: {item}" for key, item in value["pairs"])
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
