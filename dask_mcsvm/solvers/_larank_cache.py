@@ -171,7 +171,7 @@ def _vacate(model, patterns, block, p, counts):
             if model.row_of[p] >= 0:
                 model.owner[model.row_of[p]] = p
             model.norms[p], model.column[p] = model.norms[last], model.column[last]
-            for t in range(patterns.count[last]):
+            for t in range(patterns.held[last]):
                 m = patterns.classes[last, t]
                 model.member[m, model.place[last, t]] = p
                 model.place[p, t] = model.place[last, t]

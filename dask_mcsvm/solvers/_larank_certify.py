@@ -34,7 +34,7 @@ def _refresh(model, patterns, store, p, tally):
         r = fetch(model, patterns, store, p, tally.counts)
         if r < 0:
             return False
-        for t in range(patterns.count[p]):
+        for t in range(patterns.held[p]):
             m = patterns.classes[p, t]
             own = 1.0 if t == 0 else 0.0
             model.grad[m, model.place[p, t]] = own - class_score(model, m, model.values[r])
@@ -48,7 +48,7 @@ def balance(patterns, n_patterns):
     """Set every own coefficient to minus the sum of the others, so that beta is feasible."""
     for p in range(n_patterns):
         total = 0.0
-        for t in range(1, patterns.count[p]):
+        for t in range(1, patterns.held[p]):
             total -= patterns.beta[p, t]
         patterns.beta[p, 0] = min(total, patterns.cost[p])
 
@@ -57,7 +57,7 @@ def balance(patterns, n_patterns):
 def copy_weights(model, patterns, n_patterns):
     """Coefficients into the lists by class."""
     for p in range(n_patterns):
-        for t in range(patterns.count[p]):
+        for t in range(patterns.held[p]):
             model.weight[patterns.classes[p, t], model.place[p, t]] = patterns.beta[p, t]
 
 
@@ -65,7 +65,7 @@ def copy_weights(model, patterns, n_patterns):
 def weights_of(patterns, n_patterns, store, W, tau):
     """Add Σ_p β_p x_p to W, in its precision."""
     for p in range(n_patterns):
-        q = patterns.count[p]
+        q = patterns.held[p]
         row_update(store, slot_row(store, p), W, tau, patterns.classes[p], patterns.beta[p], q)
 
 
@@ -92,7 +92,7 @@ def examine_from(model, patterns, store, start, shares, tally):
         g = tally.g
         shares[p, 0] = patterns.cost[p] * (g[patterns.label[p]] - g[smallest(g)])
         shares[p, 1] = 0.0
-        for t in range(patterns.count[p]):
+        for t in range(patterns.held[p]):
             shares[p, 1] += patterns.beta[p, t] * g[patterns.classes[p, t]]
         shares[p, 2] = patterns.beta[p, 0]
     return tally.counts[PATTERNS]

@@ -65,11 +65,12 @@ def grown_model(
     (k, room), (capacity, width) = model.member.shape, patterns.classes.shape
     if longest >= room:
         room = larger(longest)
-        lists = {
-            name: enlarged(getattr(model, name), k, room)
-            for name in ("member", "weight", "grad", "back")
-        }
-        model = model._replace(**lists)
+        model = model._replace(
+            member=enlarged(model.member, k, room),
+            weight=enlarged(model.weight, k, room),
+            grad=enlarged(model.grad, k, room),
+            back=enlarged(model.back, k, room),
+        )
     rows = cache_rows(cache_bytes, capacity, model.example_row.size, model.values.dtype)
     model = model._replace(
         place=enlarged(model.place, capacity, width),

@@ -196,7 +196,7 @@ def kernel_matrix(kernel: Kernel, X, Z, norms: np.ndarray | None = None) -> np.n
     return out
 
 
-def call_kernel(function: Callable[[Any, Any], Any], X, Z) -> np.ndarray:
+def call_kernel(function: Callable[[Any, Any], Any] | None, X, Z) -> np.ndarray:
     """The values of a user's kernel, checked.
 
     Raises
@@ -204,6 +204,7 @@ def call_kernel(function: Callable[[Any, Any], Any], X, Z) -> np.ndarray:
     ValueError
         If they are not a finite (a, b) array.
     """
+    assert function is not None
     values = np.asarray(function(X, Z))
     shape = (X.shape[0], Z.shape[0])
     if values.shape != shape or values.dtype.kind not in "fiu":

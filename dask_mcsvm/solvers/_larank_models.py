@@ -146,15 +146,15 @@ def _look_held(model, patterns, store, p, width, tally):
     if is_kernel(model):
 
         def stored(model, patterns, store, p, width, tally):
-            for t in range(patterns.count[p]):
+            for t in range(patterns.held[p]):
                 m = patterns.classes[p, t]
                 tally.g[m] = model.grad[m, model.place[p, t]]
-            return patterns.count[p]
+            return patterns.held[p]
 
         return stored
 
     def from_weights(model, patterns, store, p, width, tally):
-        q, zero = patterns.count[p], model.W.dtype.type(0)
+        q, zero = patterns.held[p], model.W.dtype.type(0)
         classes = patterns.classes[p]
         row_scores_of(store, slot_row(store, p), model.W, zero, classes, q, model.s)
         for t in range(q):
@@ -222,7 +222,7 @@ def _unlink(model, patterns, p, t):
         model.member[m, s], model.back[m, s] = q, u
         model.weight[m, s], model.grad[m, s] = model.weight[m, end], model.grad[m, end]
         model.place[q, u] = s
-        last = patterns.count[p] - 1
+        last = patterns.held[p] - 1
         if last != t:
             model.place[p, t] = model.place[p, last]
             model.back[patterns.classes[p, last], model.place[p, last]] = t

@@ -66,7 +66,7 @@ class Patterns(NamedTuple):
     label: np.ndarray  # (capacity,) int32
     cost: np.ndarray  # (capacity,) float64: C_i
     square: np.ndarray  # (capacity,) float64: K(x_i, x_i)
-    count: np.ndarray  # (capacity,) int32: its support vectors
+    held: np.ndarray  # (capacity,) int32: how many support vectors it has
     classes: np.ndarray  # (capacity, width) int32: their classes, the own class first
     beta: np.ndarray  # (capacity, width) float64
 

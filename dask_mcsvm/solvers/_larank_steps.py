@@ -65,7 +65,7 @@ def best_to_grow(patterns, p, g):
     """
     room = KAPPA * patterns.cost[p]
     best = 0 if patterns.beta[p, 0] < patterns.cost[p] - room else -1
-    for t in range(1, patterns.count[p]):
+    for t in range(1, patterns.held[p]):
         if patterns.beta[p, t] < -room:
             m, b = patterns.classes[p, t], patterns.classes[p, max(best, 0)]
             if best < 0 or is_above(g[m], m, g[b], b):
@@ -87,7 +87,7 @@ def smallest(g):
 def smallest_held(patterns, p, g):
     """Place in the list of pattern p of the class with the smallest gradient."""
     best = 0
-    for t in range(1, patterns.count[p]):
+    for t in range(1, patterns.held[p]):
         m, b = patterns.classes[p, t], patterns.classes[p, best]
         if is_above(-g[m], m, -g[b], b):
             best = t
@@ -97,7 +97,7 @@ def smallest_held(patterns, p, g):
 @kernel
 def place_of(patterns, p, m):
     """Where pattern p lists class m, or -1."""
-    for t in range(patterns.count[p]):
+    for t in range(patterns.held[p]):
         if patterns.classes[p, t] == m:
             return t
     return -1
@@ -106,9 +106,9 @@ def place_of(patterns, p, m):
 @kernel
 def add_vector(model, patterns, p, m, g, counts):
     """List class m, with coefficient 0, at pattern p; returns its place."""
-    t = patterns.count[p]
+    t = patterns.held[p]
     patterns.classes[p, t], patterns.beta[p, t] = m, 0.0
-    patterns.count[p] = t + 1
+    patterns.held[p] = t + 1
     counts[VECTORS] += 1
     counts[WIDEST] = max(counts[WIDEST], t + 1)
     link(model, patterns, p, t, g, counts)
@@ -119,16 +119,16 @@ def add_vector(model, patterns, p, m, g, counts):
 def remove_vector(model, patterns, p, t, counts):
     """Class t of pattern p is no support vector any more."""
     unlink(model, patterns, p, t)
-    last = patterns.count[p] - 1
+    last = patterns.held[p] - 1
     patterns.classes[p, t], patterns.beta[p, t] = patterns.classes[p, last], patterns.beta[p, last]
-    patterns.count[p] = last
+    patterns.held[p] = last
     counts[VECTORS] -= 1
 
 
 @kernel
 def drop(model, patterns, store, block, p, counts):
     """Pattern p leaves; the last one takes its slot."""
-    for t in range(patterns.count[p] - 1, -1, -1):
+    for t in range(patterns.held[p] - 1, -1, -1):
         remove_vector(model, patterns, p, t, counts)
     vacate(model, patterns, block, p, counts)
     last = counts[PATTERNS] - 1
@@ -137,11 +137,11 @@ def drop(model, patterns, store, block, p, counts):
         remember_slot(block, patterns.ids[last], p)
         patterns.ids[p], patterns.label[p] = patterns.ids[last], patterns.label[last]
         patterns.cost[p], patterns.square[p] = patterns.cost[last], patterns.square[last]
-        patterns.count[p] = patterns.count[last]
+        patterns.held[p] = patterns.held[last]
         patterns.classes[p] = patterns.classes[last]
         patterns.beta[p] = patterns.beta[last]
         store_move(store, last, p)
-    patterns.count[last] = 0
+    patterns.held[last] = 0
     counts[PATTERNS] = last
 
 
@@ -176,7 +176,7 @@ def smo_step(model, patterns, store, p, r, plus, minus, difference, tally):
     if plus > 0 and beta[p, plus] == 0.0:
         remove_vector(model, patterns, p, plus, tally.counts)
     # The own coefficient is minus the sum of the others; what rounding left of it is nothing.
-    return beta[p, 0] > 0.0 and patterns.count[p] > 1
+    return beta[p, 0] > 0.0 and patterns.held[p] > 1
 
 
 @kernel
@@ -204,7 +204,7 @@ def select_new(model, patterns, store, block, t, limits, norms, tally):
     p = counts[PATTERNS]
     patterns.ids[p], patterns.label[p] = block.base + i, own
     patterns.cost[p], patterns.square[p] = block.C[i], block.square[i]
-    patterns.count[p] = 0
+    patterns.held[p] = 0
     counts[PATTERNS] = p + 1
     block.slot_of[i] = p
     store_put(store, p, block.rows, i, counts)
@@ -250,7 +250,7 @@ def cheapest_pattern(model, patterns, store, tally):
     for p in range(tally.counts[PATTERNS]):
         look_held(model, patterns, store, p, 0, tally)
         lost = 0.0
-        for t in range(patterns.count[p]):
+        for t in range(patterns.held[p]):
             b = patterns.beta[p, t]
             lost += b * g[patterns.classes[p, t]] + 0.5 * patterns.square[p] * b * b
         if lost < least - TIE:
@@ -262,7 +262,7 @@ def cheapest_pattern(model, patterns, store, tally):
 @kernel
 def clear(model, patterns, store, p, r, tally):
     """All coefficients of pattern p become 0 together: they summed to zero, and so does nothing."""
-    for t in range(patterns.count[p]):
+    for t in range(patterns.held[p]):
         b = patterns.beta[p, t]
         patterns.beta[p, t] = 0.0
         spread(model, patterns, store, p, r, t, -b, 0, tally)

@@ -25,7 +25,7 @@ from ._larank_state import (
     new_store,
 )
 
-PER_PATTERN = ("ids", "label", "cost", "square", "count")
+PER_PATTERN = ("ids", "label", "cost", "square", "held")
 #: Counters that describe the arrays of this process.
 LOCAL = (NEXT, LEFT, USED, FREE, HAND)
 
@@ -34,14 +34,14 @@ def export(run) -> dict[str, Any]:
     """Everything that the next example needs, in arrays of its own."""
     P, patterns, counts = run.n_patterns, run.patterns, run.tally.counts.copy()
     counts[list(LOCAL)] = 0
-    held = np.arange(patterns.classes.shape[1]) < patterns.count[:P, None]
+    listed = np.arange(patterns.classes.shape[1]) < patterns.held[:P, None]
     state = {name: getattr(patterns, name)[:P].copy() for name in PER_PATTERN}
-    state |= {"classes": patterns.classes[:P][held], "beta": patterns.beta[:P][held]}
+    state |= {"classes": patterns.classes[:P][listed], "beta": patterns.beta[:P][listed]}
     state |= {"counts": counts, "sums": run.tally.sums.copy(), "ratio": run.tally.ratio.copy()}
     state |= {"generator": run.tally.generator.copy(), "n_seen": np.array(run.n_seen)}
     state["rows"] = run.pattern_rows()
     if isinstance(run.model, KernelModel):
-        place = run.model.place[:P][held]
+        place = run.model.place[:P][listed]
         state |= {"place": place, "grad": run.model.grad[state["classes"], place]}
         state["norms"] = run.model.norms[:P].copy()
     else:
@@ -57,7 +57,7 @@ def restore(run, state: dict[str, Any]) -> None:
         getattr(tally, name)[:] = state[name]
     counts = tally.counts
     counts[FREE], run.n_seen = free, int(state["n_seen"])
-    P, count = int(counts[PATTERNS]), state["count"]
+    P, count = int(counts[PATTERNS]), state["held"]
     width = max(int(count.max(initial=0)) + 1, run.patterns.classes.shape[1])
     run.patterns = grown_patterns(run.patterns, max(64, P + P // 8), width)
     for name in PER_PATTERN:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from ._larank_cache import known_values, place_row
-from ._larank_certify import other_losses, pattern_part, seen_losses, settled_cost
+from ._larank_certify import PatternPart, other_losses, pattern_part, seen_losses, settled_cost
 from ._larank_grow import (
     grown_model,
     grown_patterns,
@@ -18,14 +16,7 @@ from ._larank_grow import (
     new_kernel_model,
     new_linear_model,
 )
-from ._larank_kernels import (
-    UNKNOWN,
-    Kernel,
-    call_kernel,
-    compute_block,
-    norms_of,
-    self_values,
-)
+from ._larank_kernels import Kernel, kernel_matrix, norms_of, self_values
 from ._larank_models import KernelModel, LinearModel
 from ._larank_schedule import GROW, SCHEDULES, WANT, advance
 from ._larank_state import (
@@ -57,6 +48,7 @@ from ._larank_state import (
     stored_rows,
 )
 from ._larank_transfer import export, restore
+from ._larank_values import Examples, block_values, provide_row
 from ._rows import as_rows, read_only
 
 #: Kernel rows of so many examples are computed together: a tile of patterns stays in the cache of
@@ -66,21 +58,15 @@ BLOCK_ROWS = 64
 
 ALL_OPERATIONS = (1.0, 1.0, 1.0)
 
-
-@dataclass(eq=False)
-class Examples:
-    """Rows to learn from, and what a run remembers of them between visits."""
-
-    X: np.ndarray | sp.csr_array  # (n, d); the (n, n) matrix of a precomputed kernel
-    rows: np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray]
-    y: np.ndarray  # (n,) int32
-    C: np.ndarray  # (n,) float64
-    norms: np.ndarray  # (n,) float64: ‖x‖²
-    square: np.ndarray  # (n,) float64: K(x, x)
-    width: np.ndarray  # (n,) float64: nonzeros
-    base: int  # id of the first
-    slot_of: np.ndarray  # (n,) int32
-    seen: np.ndarray  # (n,) float64
+__all__ = [
+    "Examples",
+    "Kernel",
+    "LaRank",
+    "kernel_matrix",
+    "norms_of",
+    "rebuild",
+    "settled_cost",
+]
 
 
 class LaRank:
@@ -110,11 +96,22 @@ class LaRank:
     """
 
     def __init__(
-        self, *, n_classes, n_features, is_sparse, dtype, kernel: Kernel, seed, tau=1e-4, schedule="cost",
-        max_support=None, cache_bytes=500 * 2**20, operations=ALL_OPERATIONS,
-    ):  # fmt: skip
+        self,
+        *,
+        n_classes: int,
+        n_features: int,
+        is_sparse: bool,
+        dtype: np.dtype,
+        kernel: Kernel,
+        seed: int,
+        tau: float = 1e-4,
+        schedule: str = "cost",
+        max_support: int | None = None,
+        cache_bytes: int = 500 * 2**20,
+        operations: tuple[float, float, float] = ALL_OPERATIONS,
+    ):
         self.k, self.d, self.is_sparse, self.dtype = n_classes, n_features, is_sparse, dtype
-        self.kernel, self.tau, self.schedule = kernel, tau, schedule
+        self.kernel, self.seed, self.tau, self.schedule = kernel, seed, tau, schedule
         self.max_support, self.cache_bytes, self.operations = max_support, cache_bytes, operations
         capacity, room = 64, 1024
         self.patterns = new_patterns(capacity, min(4, n_classes + 1))
@@ -137,7 +134,7 @@ class LaRank:
             np.zeros(n_classes, dtype),
         )
         if isinstance(self.model, KernelModel):
-            self._free_all_rows()
+            self.tally.counts[FREE] = self.model.owner.size
         self.n_seen = 0
 
     # -- what the run is made of -------------------------------------------------------------------
@@ -152,7 +149,7 @@ class LaRank:
         return int(self.tally.counts[PATTERNS])
 
     @property
-    def counters(self) -> dict[str, int | float]:
+    def counters(self) -> dict[str, Any]:
         """How much was done so far."""
         counts = self.tally.counts
         return {
@@ -172,9 +169,6 @@ class LaRank:
         """The dual objective: the sum of all gains."""
         return float(self.tally.sums[DUAL])
 
-    def _free_all_rows(self) -> None:
-        self.tally.counts[FREE] = self.model.owner.size
-
     def pattern_rows(self):
         """Rows of the support patterns, (P, d)."""
         return stored_rows(self.store, self.n_patterns, self._stored_columns)
@@ -186,24 +180,42 @@ class LaRank:
     def coefficients(self) -> sp.csr_array:
         """beta of the support patterns, (k, P)."""
         P, patterns = self.n_patterns, self.patterns
-        held = np.arange(patterns.classes.shape[1]) < patterns.count[:P, None]
-        slots = np.nonzero(held)[0]
-        entries = (patterns.beta[:P][held], (patterns.classes[:P][held], slots))
+        listed = np.arange(patterns.classes.shape[1]) < patterns.held[:P, None]
+        slots = np.nonzero(listed)[0]
+        entries = (patterns.beta[:P][listed], (patterns.classes[:P][listed], slots))
         return sp.coo_array(entries, shape=(self.k, P)).tocsr()
 
     def export(self) -> dict[str, Any]:
-        """The run as arrays; `restore` on a run with the same parameters carries on from it."""
+        """The run as arrays of their own; `restore` carries on from them."""
         return export(self)
 
     def restore(self, state: dict[str, Any]) -> LaRank:
-        """Take over an exported state, which is only read; returns itself."""
+        """Take over the state of a run with the same parameters, which is only read."""
         restore(self, state)
         return self
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        shape = {"n_classes": self.k, "n_features": self.d, "is_sparse": self.is_sparse}
+        names = ("dtype", "kernel", "seed", "tau", "schedule", "max_support", "cache_bytes")
+        return shape | {name: getattr(self, name) for name in (*names, "operations")}
+
+    def copy(self) -> LaRank:
+        """Another run that would go on like this one; its cache is empty."""
+        return rebuild(self.parameters, self.export())
+
+    def __reduce__(self):
+        return rebuild, (self.parameters, self.export())
+
     # -- examples ----------------------------------------------------------------------------------
 
-    def examples(self, X, y, C) -> Examples:
-        """Rows of the stream that come next; `process` may visit them any number of times."""
+    def examples(self, X, y, C, base: int | None = None) -> Examples:
+        """Rows of the stream; `process` may visit them any number of times.
+
+        ``base`` is the number of the first; by default they come next. Rows whose numbers came
+        before are recognised where they are support patterns.
+        """
         n = X.shape[0]
         precomputed = self.kernel.name == "precomputed"
         rows = as_rows(np.empty((n, 0), self.dtype) if precomputed else X)
@@ -223,7 +235,9 @@ class LaRank:
         width = np.diff(rows[2]) if self.is_sparse else np.full(n, self.d)
         if precomputed:
             width = np.ones(n)
-        made = Examples(
+        first = self.n_seen if base is None else base
+        self.n_seen = max(self.n_seen, first + n)
+        return Examples(
             X,
             rows,
             read_only(np.asarray(y, np.int32)),
@@ -231,12 +245,18 @@ class LaRank:
             norms,
             square,
             width.astype(np.float64),
-            self.n_seen,
-            np.full(n, -1, np.int32),
+            first,
+            self._slots_of(first, n),
             np.zeros(n),
         )
-        self.n_seen += n
-        return made
+
+    def _slots_of(self, base: int, n: int) -> np.ndarray:
+        """Slots of the examples base..base + n that are patterns, (n,), -1 for the others."""
+        slot_of = np.full(n, -1, np.int32)
+        rows = self.patterns.ids[: self.n_patterns] - base
+        here = (rows >= 0) & (rows < n)
+        slot_of[rows[here]] = np.flatnonzero(here)
+        return slot_of
 
     def process(self, examples: Examples, order, *, keep_rows: bool = False) -> None:
         """Visit the rows `order` once each, with as many other operations as pay (Algorithm 5).
@@ -273,11 +293,11 @@ class LaRank:
             if reason == GROW:
                 self._grow(self._longest_row(block))
             elif reason == WANT:
-                self._provide_row(int(counts[WANTED]), examples)
+                provide_row(self, int(counts[WANTED]), examples)
             else:
                 return
 
-    def for_all_patterns(self, visit, examples: Examples, *arguments, model=None) -> None:
+    def for_all_patterns(self, visit, examples: Examples | None, *arguments, model=None) -> None:
         """Call a kernel that goes from slot to slot and stops at one whose kernel row it wants."""
         start = 0
         while True:
@@ -285,7 +305,7 @@ class LaRank:
             start = visit(*state, start, *arguments, self.tally)
             if start >= self.n_patterns:
                 return
-            self._provide_row(start, examples)
+            provide_row(self, start, examples)
 
     def objective(self, examples: Examples, *, exact: bool = True) -> tuple[float, float]:
         """Primal and dual objective on the examples processed so far, in float64.
@@ -297,6 +317,14 @@ class LaRank:
         others = other_losses(self, examples, BLOCK_ROWS) if exact else seen_losses(examples)
         primal = part.half_square + part.slack + others + common
         return primal, part.linear - part.half_square + common
+
+    def other_losses(self, examples: Examples) -> tuple[float, float]:
+        """Σ C_i ξ_i of examples that are no patterns, and Σ C_i of those with K(x, x) = 0."""
+        return other_losses(self, examples, BLOCK_ROWS), settled_cost(examples)
+
+    def pattern_part(self, examples: Examples | None) -> PatternPart:
+        """What the support patterns tell of primal and dual."""
+        return pattern_part(self, examples)
 
     def _longest_row(self, block: Block) -> int:
         if not self.is_sparse:
@@ -333,7 +361,7 @@ class LaRank:
         """The next examples with their kernel values to all patterns and to each other."""
         values = np.empty((0, 0), self.dtype)
         if isinstance(self.model, KernelModel):
-            values = self._block_values(examples, order)
+            values = block_values(self, examples, order)
         return Block(
             examples.rows,
             examples.y,
@@ -346,46 +374,7 @@ class LaRank:
             values,
         )
 
-    def _block_values(self, examples: Examples, order: np.ndarray) -> np.ndarray:
-        P, b, model = self.n_patterns, order.size, self.model
-        model.column[:P] = np.arange(P)
-        out = np.full((b, P + b), UNKNOWN, self.dtype)
-        known_values(model, order, P, out)
-        counts = self.tally.counts
-        if self.kernel.is_external:
-            counts[EVALUATIONS] += self._external_values(examples, order, out)
-            return out
-        slots = np.arange(P) * (2 if self.is_sparse else 1)
-        norms = examples.norms[order]
-        left = (model.function, examples.rows, order, norms)
-        counts[EVALUATIONS] += compute_block(
-            *left, self.store, slots, model.norms[:P], False, out[:, :P]
-        )
-        counts[EVALUATIONS] += compute_block(*left, examples.rows, order, norms, True, out[:, P:])
-        return out
 
-    def _external_values(self, examples: Examples, order: np.ndarray, out: np.ndarray) -> int:
-        """Fill `out` by calling the user's kernel, or from the matrix; returns how many values."""
-        P, X = self.n_patterns, examples.X
-        if self.kernel.name == "precomputed":
-            out[:, :P] = X[np.ix_(order, self.patterns.ids[:P])]
-            out[:, P:] = X[np.ix_(order, order)]
-            return 0  # nobody computed anything
-        rows = X[order]
-        lacking = np.flatnonzero((out[:, :P] == UNKNOWN).any(axis=1))
-        if lacking.size:
-            out[lacking, :P] = call_kernel(self.kernel.function, rows[lacking], self.pattern_rows())
-        out[:, P:] = call_kernel(self.kernel.function, rows, rows)
-        examples.square[order] = out[:, P:].diagonal()
-        return lacking.size * P + order.size**2
-
-    def _provide_row(self, p: int, examples: Examples) -> None:
-        """Compute the kernel row of slot p in Python and put it into the cache."""
-        if self.kernel.name == "precomputed":
-            ids = self.patterns.ids[: self.n_patterns]
-            row = examples.X[ids[p], ids]
-        else:
-            rows = self.pattern_rows()
-            row = call_kernel(self.kernel.function, rows[p : p + 1], rows)[0]
-            self.tally.counts[EVALUATIONS] += row.size
-        place_row(self.model, p, np.ascontiguousarray(row, self.dtype), self.tally.counts)
+def rebuild(parameters: dict[str, Any], state: dict[str, Any]) -> LaRank:
+    """A run from what `parameters` and `export` gave."""
+    return LaRank(**parameters).restore(state)
