@@ -171,14 +171,15 @@ class _DaskLoop:
         else:
             self.dual = self._advance(self.solver.start()).gain
         stop = self._reached_tol()
-        while stop is None and self.epochs < self.max_epochs:
+        # To the nearest epoch: visits by preference are n·k scores on average, not each time.
+        while stop is None and round(self.epochs) < self.max_epochs:
             stop = self._one_epoch()
         return self._finish(stop or "max_epochs")
 
     @property
     def epochs(self) -> float:
-        """Effective loops so far: class scores computed over n·k."""
-        return self.work / (self.plan.n * self.plan.k)
+        """Effective loops so far: class scores computed over those of all rows that count."""
+        return self.work / (int(self.problem.source.counts.sum()) * self.plan.k)
 
     def _make_solver(self) -> Solver:
         rows = self.problem.source.rows(
@@ -264,7 +265,7 @@ class _DaskLoop:
             dual=dual,
             gap=gap,
             history=self.history,
-            n_iter=int(np.ceil(self.epochs)),
+            n_iter=max(1, round(self.epochs)),
             converged=gap <= self.tol,
             stop=stop,
             dual_density=float("nan"),

@@ -114,7 +114,7 @@ def other_version(file):
     ("name", "damage", "found"),
     [
         ("X/data/c/0", os.remove, "chunk c/0 of X/data is missing"),
-        ("X/indices/c/0", cut, "chunk c/0 of X/indices is damaged"),
+        ("X/indices/c/0", cut, "chunk c/0 of X/indices has 115 bytes, 119 were written"),
         ("zarr.json", other_version, "format_version is 9"),
     ],
 )
