@@ -188,7 +188,7 @@ def _absent(dtype: np.dtype[Any]) -> Any:
 def open_array(place: Place, name: str, *, write: bool = False) -> Any:
     """A Zarr array by the path of its store."""
     store = place.store(read_only=not write)
-    # Format 3 by name: arrays of format 2 may ask for numcodecs' pickle, which its older releases obey.
+    # Format 3 by name: arrays of format 2 may ask for pickle, which older numcodecs obey.
     mode = "r+" if write else "r"
     array: Any = zarr.open_array(store=store, path=name, mode=mode, zarr_format=3)
     if not write:
