@@ -156,7 +156,7 @@ def test_what_is_no_model_is_refused(blobs):
     text = "m.zarr: there is no model here; check the path, or save one with save."
     with says(text, FileNotFoundError):
         LinearMCSVC.load("m.zarr")
-    save_model("m.zarr", {}, {"model": "LaRankSVC"})
+    save_model("m.zarr", {}, {"estimator": "LaRankSVC"})
     with says("m.zarr: holds a LaRankSVC, not a LinearMCSVC; load it with LaRankSVC.load."):
         LinearMCSVC.load("m.zarr")
     save_model("m.zarr", {}, {}, overwrite=True)

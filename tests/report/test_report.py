@@ -104,10 +104,13 @@ def test_a_distributed_run_shows_its_tasks_traffic_and_rounds(iris, in_folder):
     model = clone(model).fit(X, y)
     for record in model.history_:
         record |= {"task_seconds": {"visit": 1.0, "certify": 0.5}, "tasks": 40, "bytes": 10**6}
-    model.plan_ = SimpleNamespace(groups=5, n=150)
-    write_report(model, "r.html")
-    shown = list(read(in_folder / "r.html").pictures)
-    assert shown == [*RUN, "Time per kind of task", "Tasks and traffic", "Rounds"]
+    model.plan_ = SimpleNamespace(groups=((0, 2), (1,), (3, 4)), n=150)
+    for solver in ("rounds", "averaging"):
+        model.solver_ = solver
+        write_report(model, "r.html", overwrite=True)
+        shown = list(read(in_folder / "r.html").pictures)
+        rounds = ["Rounds"] if solver == "rounds" else []
+        assert shown == [*RUN, "Time per kind of task", "Tasks and traffic", *rounds]
 
 
 @pytest.mark.parametrize("n_classes", [2, 300])
@@ -163,6 +166,8 @@ def test_bad_targets_are_refused_and_nothing_is_written(iris, in_folder):
         write_report(model, "r.html", X)
     with pytest.raises(NotFittedError):
         write_report(LinearMCSVC(), "r.html")
+    with pytest.raises(ValueError, match=r"^a report shows the fit of a LinearMCSVC, not of "):
+        write_report(model.to_linear_svc(), "r.html")
     assert list(in_folder.iterdir()) == []
     (in_folder / "r.html").write_text("old")
     with pytest.raises(FileExistsError, match=r"^r\.html exists; pass overwrite=True to replace "):
