@@ -347,10 +347,12 @@ def check_training_set(
     class_weight: Any,
     dtype: np.dtype[Any] | None,
     reset: bool = True,
+    part: bool = False,
 ) -> TrainingSet:
     """Check X, y and weights; the estimator stays as it was, whatever happens.
 
-    With reset=False the columns of X must be those of the fit, as in `validate_data`.
+    With reset=False the columns of X must be those of the fit, as in `validate_data`. With
+    part=True these rows are some of many, and may be of one class.
     """
     # validate_data writes what it learns about the columns: let it write on a copy.
     shadow = copy.copy(estimator)
@@ -367,7 +369,8 @@ def check_training_set(
     if not weights.all():
         kept = weights > 0
         X, places, weights = X[kept], places[kept], weights[kept]
-    _check_two_classes(classes, places, kept)
+    if not part:
+        _check_two_classes(classes, places, kept)
     rows = as_rows(X, working_dtype(X.dtype, dtype))
     return TrainingSet(rows, places, weights, classes, kept, features)
 

@@ -42,12 +42,14 @@ ONLY_IN = {
         "graphs",
         "graphs.*",
         "training",
+        "training.*",
         "cli",
+        "cli.*",
     ],
-    "distributed": ["plugin", "training", "progress", "cli"],
-    "sklearn": ["errors", "_validation", "estimators", "estimators.*", "cli"],
-    "matplotlib": ["report"],
-    "click": ["cli"],
+    "distributed": ["plugin", "training", "training.*", "progress", "cli", "cli.*"],
+    "sklearn": ["errors", "_validation", "estimators", "estimators.*", "cli", "cli.*"],
+    "matplotlib": ["report", "report.*"],
+    "click": ["cli", "cli.*"],
 }
 
 MAX_FILE_LINES = 400

@@ -10,6 +10,7 @@ from sklearn.utils import Tags
 from dask_mcsvm._validation import TrainingSet, check_rows, check_training_set, working_dtype
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._certificate import Trained, class_totals
+from dask_mcsvm.estimators._files import ModelFile
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._progress import progress
@@ -24,7 +25,7 @@ from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.training import Fit, Plan, Problem, train
 
 
-class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
+class LinearMCSVC(ClassifierMixin, LinearModel, ModelFile, BaseEstimator):
     """Linear multi-class support vector machine, solved exactly and certified.
 
     Minimizes 1/2 ||W||^2 + sum_i C_i loss_i over the weights of all classes together, where
@@ -294,7 +295,7 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
     ) -> None:
         """Set the fitted attributes, all at the end: a fit that fails has changed none."""
         d = data.rows.shape[1]
-        for stale in ("feature_names_in_", "_alpha"):
+        for stale in ("feature_names_in_", "_alpha", "notes_", "_versions"):
             self.__dict__.pop(stale, None)
         self.__dict__.update(data.features)
         self.classes_ = data.classes

@@ -4,6 +4,7 @@ from ._json import decode_classes, encode_classes
 from .checkpoint import Checkpoint, read_block, write_block
 from .dataset import Dataset, open_dataset
 from .dataset_write import write_dataset
+from .describe import describe, kind_of
 from .libsvm import convert_libsvm
 from .model import load_model, save_model
 
@@ -12,7 +13,9 @@ __all__ = [
     "Dataset",
     "convert_libsvm",
     "decode_classes",
+    "describe",
     "encode_classes",
+    "kind_of",
     "load_model",
     "open_dataset",
     "read_block",

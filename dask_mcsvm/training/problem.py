@@ -62,7 +62,7 @@ class Fit:
     """A trained W (d + 1, k) with its certificate; its last row belongs to the constant feature."""
 
     W: np.ndarray
-    alpha: Duals
+    alpha: Duals | None
     primal: float
     dual: float
     gap: float
