@@ -44,9 +44,9 @@ from .rows import Rows
 from .schedule import Groups, circle_rounds
 from .state import Block, Graph, Key, Stage, State
 
-#: Groups trade intercepts softly at first: so many rows make a change of them weigh 1, and the
-#: weight doubles every so many epochs until it is 1, where rounds are plain coordinate ascent.
-TRADE_ROWS, TRADE_EPOCHS = 100, 20
+#: The stiffness of the soft intercept doubles every so many epochs, until it is 1 and rounds are
+#: plain coordinate ascent.
+STIFFER_EPOCHS = 50
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class Rounds:
         The rounds are gone through so often in an epoch, each time for a part of the visits.
     passes : int
         How often a visit goes over its rows.
+    rho : float
+        Stiffness of the soft intercept at first, above 0 and at most 1.
     recall : int
         Every so many epochs each row is visited with each group once, whatever its preference.
     """
@@ -84,6 +86,7 @@ class Rounds:
     n_blocks: int | tuple[int, ...] = 1
     slices: int = 4
     passes: int = 1
+    rho: float = 1.0
     recall: int = 20
     data: Graph = field(init=False)
     held: tuple[Key, ...] = field(init=False)
@@ -183,9 +186,7 @@ class Rounds:
 
     def theta(self, epoch: int) -> float:
         """How much a change of the intercepts weighs in this epoch [TRADE]."""
-        if len(self.groups) < 3:  # one visit holds all classes: there is nobody to trade with
-            return 1.0
-        return float(min(1.0, TRADE_ROWS / max(1, self.rows.n) * 2 ** (epoch / TRADE_EPOCHS)))
+        return float(min(1.0, self.rho * 2.0 ** (epoch / STIFFER_EPOCHS)))
 
     # -- parts of a graph --------------------------------------------------------------------------
 

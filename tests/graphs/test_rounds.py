@@ -7,11 +7,12 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client
-from graphs.runs import Run, Toy
+from graphs.runs import GROUPS, Run, Toy
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import solve
 
+from dask_mcsvm.graphs._pairs import Table
 from dask_mcsvm.graphs.rounds import Rounds
 
 
@@ -125,28 +126,43 @@ def test_many_classes_are_kept_in_lists_that_grow(csr, monkeypatch):
 
 
 def test_intercepts_are_traded_softly_at_first_and_exactly_in_the_end():
-    solver = Toy(n=10_000, chunks=(10_000,)).solver(Rounds)
-    weights = [solver.theta(epoch) for epoch in range(300)]
-    assert weights[0] < 0.02
+    solver = Toy().solver(Rounds, rho=0.01)
+    weights = [solver.theta(epoch) for epoch in range(400)]
+    assert weights[0] == 0.01
     assert weights == sorted(weights)
     assert weights[-1] == 1.0
-    assert Toy().solver(Rounds, groups=((0, 1, 2), (3, 4, 5))).theta(0) == 1.0
 
 
-def test_a_soft_trade_counts_the_rise_of_the_dual_itself_and_reaches_the_optimum(monkeypatch):
-    monkeypatch.setattr("dask_mcsvm.graphs.rounds.TRADE_ROWS", 3)  # theta = 0.05 at first
+@pytest.mark.parametrize("groups", [GROUPS, ((0, 1, 2), (3, 4, 5))], ids=["three", "two"])
+def test_a_soft_trade_counts_the_rise_of_the_dual_itself_and_reaches_the_optimum(groups):
     toy = Toy()
-    run, before = Run(toy, Rounds), 0.0
+    run, before = Run(toy, Rounds, rho=0.05, groups=groups), 0.0
     for epoch in range(120):
         report = run.epoch(epoch)
         if epoch < 10:
             assert run.dual == pytest.approx(before + report.gain, abs=1e-9)
             before = run.dual
-    assert run.solver.theta(0) == pytest.approx(0.05)
     _, best = solve("weston_watkins", toy.Z, toy.y, toy.C, toy.k)
     bounds = run.certify(120)
     assert bounds.dual == pytest.approx(best, rel=1e-5)
     assert bounds.primal == pytest.approx(best, rel=1e-3)
+
+
+@pytest.mark.parametrize("csr", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_one_row_of_a_visit_is_solved_exactly_over_the_classes_of_both_groups(
+    csr, side, monkeypatch
+):
+    toy = Toy(csr=csr)
+    run = Run(toy, Rounds, slices=1, groups=((0, 3, 5), (1, 2, 4)))
+    run.epoch(0)
+    alpha, W = run.alpha, run.svm.weights(run.alpha, toy.Z, toy.y)
+    monkeypatch.setattr(Table, "order", lambda self, meeting, s, turn: np.arange(s == side))
+    run.epoch(1)
+    i = run.data[run.solver.blocks[side][0]].ids[0]
+    expected = alpha.copy()
+    expected[i] = run.svm.example_step(i, alpha, W, toy.Z, toy.y)
+    np.testing.assert_allclose(run.alpha, expected, atol=1e-9)
 
 
 def test_the_same_bytes_on_a_cluster():
