@@ -176,7 +176,9 @@ def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
     if plan.solver == "shards":
         return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
     if plan.solver == "rounds":
-        return Rounds(rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes)
+        return Rounds(
+            rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes, rho=plan.rho
+        )
     if plan.solver == "averaging":
         return Averaging(rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes)
     return Classes(rows, plan.groups, (seed,), run, passes=plan.passes)
