@@ -6,10 +6,12 @@ from .dataset import Dataset, open_dataset
 from .dataset_write import write_dataset
 from .libsvm import convert_libsvm
 from .model import load_model, save_model
+from .scratch import Scratch
 
 __all__ = [
     "Checkpoint",
     "Dataset",
+    "Scratch",
     "convert_libsvm",
     "decode_classes",
     "encode_classes",
