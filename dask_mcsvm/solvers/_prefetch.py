@@ -2,8 +2,9 @@
 
 A visit of a random row waits for memory: the next visit cannot begin before this one has changed
 w, and what the processor sees ahead of time is too little to hide a cache miss. The order of
-visits is known, so the rows of a few visits later can be fetched meanwhile. With 8 MB of dense
-rows a visit took 70 ns instead of 137 (54 where all rows are in the cache); the result is the same.
+visits is known, so what a later visit reads can be fetched meanwhile. A visit of one in 38,000
+dense rows of 54 features took 66 ns instead of 137 (54 where all rows are in the cache). The result
+is the same.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import kernel
-from ._prefetch import AHEAD, prefetch_row
+from ._prefetch import AHEAD, prefetch, prefetch_row
 from ._rows import as_rows, read_only, row_axpy, row_dot, square_norms
 
 
@@ -61,6 +61,18 @@ def shuffle(order, count, state):
 
 
 @kernel
+def fetch_visit(block, ids, alpha, soon, later):
+    """Fetch the row of variable ``soon``, and the entry of the lists that says which is next."""
+    prefetch(ids, later)
+    prefetch(alpha, later)
+    i = ids[soon]
+    prefetch_row(block.rows, i)
+    prefetch(block.y, i)
+    prefetch(block.C, i)
+    prefetch(block.square, i)
+
+
+@kernel
 def ascend(block, m, ids, alpha, w, passes, enough, seed):
     """Up to ``passes`` passes of dual coordinate ascent over the listed variables of class m.
 
@@ -81,8 +93,8 @@ def ascend(block, m, ids, alpha, w, passes, enough, seed):
         visits += count
         highest, lowest, gap, moved, t = 0.0, 0.0, 0.0, False, 0
         while t < count:
-            if t + AHEAD < count:
-                prefetch_row(block.rows, ids[order[t + AHEAD]])
+            if t + 2 * AHEAD < count:
+                fetch_visit(block, ids, alpha, order[t + AHEAD], order[t + 2 * AHEAD])
             e = order[t]
             i = ids[e]
             sign = 1.0 if block.y[i] == m else -1.0

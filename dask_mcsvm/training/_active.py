@@ -130,15 +130,15 @@ class ActiveStore:
     def put_variables(self, b: int, piece: Piece) -> None:
         """Store the variables of a block whose rows are stored."""
         self.variables[b] = piece.held.ids.size
-        self.scratch.write(f"held-{b}", {"places": piece.places, **piece.held._asdict()})
-        self.scratch.write(f"rest-{b}", piece.rest._asdict())
+        self.scratch.write_note(f"held-{b}", {"places": piece.places, **piece.held._asdict()})
+        self.scratch.write_note(f"rest-{b}", piece.rest._asdict())
 
     # -- reading -----------------------------------------------------------------------------------
 
     def piece(self, b: int) -> Piece:
         """Places and variables of a block, without its rows."""
-        held = self.scratch.read(f"held-{b}")
-        return Piece(held.pop("places"), Lists(**held), Lists(**self.scratch.read(f"rest-{b}")))
+        held, rest = self.scratch.read_note(f"held-{b}"), self.scratch.read_note(f"rest-{b}")
+        return Piece(held.pop("places"), Lists(**held), Lists(**rest))
 
     def nbytes(self) -> np.ndarray:
         """What each piece takes in memory, (n_blocks,)."""

@@ -31,6 +31,10 @@ DUAL_CHANGE = 0.01
 SHARE = 0.3
 #: A variable at a bound stays, or comes back, if g is so close to where it would leave it.
 SLACK = 0.5
+DROP = 1.0
+#: Nor are they solved further than to this share of the last certified gap: which of them matter is
+#: known no better than that.
+REDUCTION = 0.01
 #: Look at everything again after so many passes over the active rows.
 PHASE_PASSES = 25
 
@@ -172,6 +176,7 @@ class _Loop:
         self.next = "stream"
         self.phase = 0  # certifying passes so far
         self.phase_passes = 0
+        self.last_gap = 1.0
         self.seconds = 0.0  # of the runs before this one
 
     @property
@@ -216,9 +221,10 @@ class _Loop:
         elif kind == "certify":
             primal, dual = state.certify(self.slack)
             self.phase, self.phase_passes = self.phase + 1, 0
+            self.last_gap = (primal - dual) / primal if primal > 0 else 0.0  # [REL]
         else:
             rows = int(state.store.rows.sum())
-            state.active_pass(self.slack, self._enough())
+            state.active_pass(DROP if self.certify else -math.inf, self._enough())
             self.phase_passes += 1
         state.passes += 1
         now, held = time.perf_counter(), state.active_variables()
@@ -227,7 +233,7 @@ class _Loop:
             "seconds": now - begun,
             "primal": primal,
             "dual": float(state.dual.sum()),
-            "gap": (primal - dual) / primal if primal > 0 else primal - dual,  # [REL]
+            "gap": self.last_gap if kind == "certify" else math.nan,
             "certified": kind == "certify",
             "active": held / (state.n * state.k),
             "pass": kind,
@@ -246,19 +252,18 @@ class _Loop:
     def _enough(self) -> np.ndarray:
         """How much of the gap the active variables of each class may show."""
         dual = np.maximum(self.state.dual, self.state.dual.mean())
-        share = SHARE * self.tol if self.phase else DUAL_CHANGE
+        share = max(SHARE * self.tol, REDUCTION * self.last_gap)
         return share * dual if self.certify else np.zeros(dual.size)
 
     def _following(self, kind: str, before: float) -> str:
         if kind != "active":
             return "active"
-        state = self.state
-        dual = state.dual.sum()
-        if self.phase == 0:
-            settled = dual - before <= DUAL_CHANGE * dual
-            return "certify" if settled and self.certify else "settled" if settled else "active"
-        done = bool(np.all(state.gaps <= self._enough())) or dual <= before
-        return "certify" if done or self.phase_passes >= PHASE_PASSES else "active"
+        dual, gaps = self.state.dual.sum(), self.state.gaps
+        least = 0.0 if self.phase else DUAL_CHANGE * dual
+        settled = dual - before <= least or bool(np.all(gaps <= self._enough()))
+        if self.certify:
+            return "certify" if settled or self.phase_passes >= PHASE_PASSES else "active"
+        return "settled" if settled else "active"
 
     def _reason_to_stop(self, record: dict[str, Any]) -> str | None:
         if self.on_epoch is not None and self.on_epoch(dict(record)):
@@ -297,7 +302,7 @@ class _Loop:
         }
 
 
-_SAVED = ("history", "next", "phase", "phase_passes", "seconds")
+_SAVED = ("history", "next", "phase", "phase_passes", "last_gap", "seconds")
 
 
 def seconds_left(history: Sequence[Mapping[str, Any]], goal: float) -> float:
