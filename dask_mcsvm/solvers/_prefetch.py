@@ -9,7 +9,6 @@ is the same.
 
 from __future__ import annotations
 
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -30,6 +29,7 @@ def prefetch(context, array, position):
     def generate(context, builder, signature, arguments):
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         address = builder.bitcast(builder.gep(data, [arguments[1]]), cgutils.voidptr_t)
+        ir = cgutils.ir
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")

@@ -129,21 +129,24 @@ class EarlyShrink:
         self.n_loads = len(groups)
         seeds = rng.integers(2**63, size=(len(groups), self.k))
         classes = np.flatnonzero(self.gaps > enough)
-        gaps = np.zeros(self.k)
-        for g, pieces in enumerate(groups):
-            load = self.resident or self.store.open(pieces, self.tau)
-            visit = partial(self._visit, load, slack)
-            goals = enough[classes] / len(groups)
-            results = self.pool.map(visit, classes.tolist(), goals, seeds[g, classes])
-            for m, (gain, visits, gap) in zip(classes, results, strict=True):
-                self.dual[m] += gain
-                self.work += visits
-                gaps[m] += gap
-            self.resident = load
+        self.gaps[classes] = 0.0
+        for pieces, seed in zip(groups, seeds, strict=True):
+            if self.resident is None:
+                self.resident = self.store.open(pieces, self.tau)
+            self._solve(self.resident, classes, slack, enough / len(groups), seed)
             if len(groups) > 1:
                 self.flush()
-            del load
-        self.gaps[classes] = gaps[classes]
+
+    def _solve(
+        self, load: Load, classes: np.ndarray, slack: float, enough: np.ndarray, seed: np.ndarray
+    ) -> None:
+        """Inner passes over one load; threads share the classes."""
+        visit = partial(self._visit, load, slack)
+        results = self.pool.map(visit, classes.tolist(), enough[classes], seed[classes])
+        for m, (gain, visits, gap) in zip(classes, results, strict=True):
+            self.dual[m] += gain
+            self.work += visits
+            self.gaps[m] += gap
 
     def _visit(self, load: Load, slack: float, m: int, enough: float, seed: int) -> Any:
         """Inner passes over one class of a load."""
@@ -196,8 +199,9 @@ class EarlyShrink:
                 if after is not None:
                     ahead = reader.submit(self.source.read, after)
                 block = self.kernels.make_block(chunk.X, chunk.y, self.C * chunk.weight, self.tau)
-                yield b, chunk, block
                 done += chunk.y.size
+                yield b, chunk, block
+                del chunk, block  # before the next one comes
                 now = time.perf_counter()
                 if now - told >= LOG_SECONDS:
                     told, speed = now, done / (now - begun)
