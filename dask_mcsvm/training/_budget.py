@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+
+import numpy as np
 
 from .sources import Source
 
@@ -44,36 +47,44 @@ def make_budget(source: Source, memory_limit: int | None, n_jobs: int) -> Budget
         The limit is below what the model and one chunk need.
     """
     d, k, item = source.shape[1], source.n_classes, source.dtype.itemsize
-    model = k * (d + 1) * (item + 8) + n_jobs * (d + 1) * 8
-    chunk = 0
+    model = k * (d + 1) * (item + 8)
+    rows = np.diff(source.row_offsets)
     per_entry = item + 4 if source.is_sparse else item
-    offsets = source.row_offsets
-    for b, entries in enumerate(source.entries().tolist()):
-        rows = offsets[b + 1] - offsets[b]
-        # Labels, costs, norms; one class at a time in each thread; every variable of the chunk.
-        beside = rows * (40 + n_jobs * (2 * item + 16) + k * 2 * (item + 4))
-        chunk = max(chunk, CHUNK_COPIES * entries * per_entry + beside)
+    # Beside the features: labels, costs and norms, and in the end every variable of the chunk.
+    chunks = CHUNK_COPIES * source.entries() * per_entry + rows * (40 + k * 2 * (item + 4))
+    chunk = int(chunks.max())
     if memory_limit is None:
         return Budget(model, chunk, math.inf)
-    needed = FIXED + model + chunk
+    # Each thread works on one class: its weights in float64, the variables of a chunk.
+    threads = n_jobs * ((d + 1) * 8 + int(rows.max()) * (2 * item + 16))
+    needed = FIXED + model + chunk + threads
     if memory_limit < needed:
         raise ValueError(
             f"memory_limit is {memory_limit:,} bytes; one chunk of these rows and the model of "
             f"{k} classes take {needed:,}: type memory_limit={needed}, or write the dataset again "
             "with a smaller block_rows."
         )
-    # While active rows are in memory, so is the record of one piece as it is read or written.
+    # While active rows are in memory, so is the record of one piece as it is read or written. The
+    # number of threads has no part in it: it must not change the result.
     return Budget(model, chunk, memory_limit - FIXED - model - chunk // 2)
 
 
-def return_freed_memory() -> None:
-    """Tell the C library to give large arrays back to the system when they are freed (glibc only).
+@contextmanager
+def returning_freed_memory() -> Iterator[None]:
+    """Let the C library give large arrays back to the system as soon as they are freed (glibc).
 
-    By default glibc learns from the first large arrays to keep them for the thread that freed them,
-    and several threads read chunks: a fit with a limit of 64 MB was seen to grow by 110. From here
-    on arrays of 256 KiB and more come from the system and return to it, in the whole process, at
-    the price of fresh pages for each.
+    Left alone, glibc learns from the first large arrays to keep what is freed, for the thread that
+    had it; several threads read chunks, and a fit with a limit of 64 MB was seen to grow by 110.
+    Afterwards the process is left as glibc itself would be by then.
     """
-    mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
+    set_mmap_threshold(256 << 10)
+    try:
+        yield
+    finally:
+        set_mmap_threshold(32 << 20)  # where glibc's own learning ends
+
+
+def set_mmap_threshold(size: int) -> None:
+    """From so many bytes on, memory comes from the system and returns to it."""
     with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(mmap_threshold, 256 << 10)
+        ctypes.CDLL(None).mallopt(-3, size)  # M_MMAP_THRESHOLD of malloc.h

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._budget import make_budget, return_freed_memory
+from ._budget import make_budget, returning_freed_memory
 from ._passes import EarlyShrink
 from .problem import Fit, OnEpoch
 from .sources import Source
@@ -144,10 +144,10 @@ def train_early_shrink(
 
     chosen = check_early_shrink_options(options)
     budget = make_budget(source, memory_limit, n_jobs)
-    if memory_limit is not None:
-        return_freed_memory()
     radius = source.radius() or 1.0 if tau == "radius" else float(tau)
     with ExitStack() as stack:
+        if memory_limit is not None:
+            stack.enter_context(returning_freed_memory())
         folder = stack.enter_context(Scratch(scratch))
         kept = None if checkpoint is None else stack.enter_context(Checkpoint(checkpoint))
         pool = stack.enter_context(ThreadPoolExecutor(n_jobs))
