@@ -145,7 +145,7 @@ def look(block, m, ids, alpha, w, slack, awake):
 
 @kernel
 def is_awake(a, C, g, slack):
-    """Free, or at a bound that a change of g by less than ``slack`` would make it leave."""
+    """Free, or at a bound that a change of g by less than ``slack`` would make it leave [AWAKE]."""
     if a <= 0:
         return C > 0 and g < slack
     return a < C or g > -slack

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 DUAL_CHANGE = 0.01
 #: Active rows are solved to this share of tol; the rest is left for what is not active.
 SHARE = 0.3
-#: A variable at a bound stays, or comes back, if g is so close to where it would leave it.
-SLACK = 0.5
-DROP = 1.0
+#: A variable at a bound comes back if g is closer than this to where it would leave it, and rests
+#: again when it is further off than that [AWAKE]. With 0.5 for both, covtype in a third of its
+#: memory took six passes over all rows instead of four.
+SLACK, DROP = 0.5, 1.0
 #: Nor are they solved further than to this share of the last certified gap: which of them matter is
 #: known no better than that.
 REDUCTION = 0.01
