@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._jit import by_type, kernel
+from ._simd import LANES, largest_of_vectors
 from ._steps import CS, LLW, WW, clipped_sum_root, simplex_threshold
 
 
@@ -24,18 +25,13 @@ def screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
 
 @kernel
 def largest(s, start, stop):
-    """max(s[start:stop]): eight running maxima, because one would wait for itself."""
-    t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = s[start]
-    m = start
-    while m + 8 <= stop:
-        t0, t1, t2, t3 = max(t0, s[m]), max(t1, s[m + 1]), max(t2, s[m + 2]), max(t3, s[m + 3])
-        t4, t5 = max(t4, s[m + 4]), max(t5, s[m + 5])
-        t6, t7 = max(t6, s[m + 6]), max(t7, s[m + 7])
-        m += 8
-    while m < stop:
-        t0 = max(t0, s[m])
-        m += 1
-    return max(max(max(t0, t1), max(t2, t3)), max(max(t4, t5), max(t6, t7)))
+    """max(s[start:stop])."""
+    if stop - start >= LANES:
+        return largest_of_vectors(s, start, stop)
+    top = s[start]
+    for m in range(start + 1, stop):
+        top = max(top, s[m])
+    return top
 
 
 @kernel

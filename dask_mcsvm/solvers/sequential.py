@@ -186,7 +186,7 @@ class SequentialDual:
         while work < limit:
             rest = self._active()
             active = rest.size / self.n
-            loop = self._shrunk(rng.permutation(rest))
+            loop = self._shrunk(rng.permutation(rest), adapt=False)
             work += loop.work
             if loop.work == 0 or loop.violation < self.epsilon:
                 break
@@ -195,13 +195,20 @@ class SequentialDual:
     def adaptive_epoch(self) -> EpochResult:
         """n visits, each example as often as its gains deserve, and shrunk loops if they pay."""
         rng = self._rng()
-        preference = self.preference[self.visited]
-        due = np.cumsum(preference / preference.mean()) if preference.size else preference
-        due = due + rng.random()
-        visits: np.ndarray = np.diff(np.floor(due).astype(np.int64), prepend=0)
-        sweep = self._full(rng.permutation(np.repeat(self.visited, visits)), adapt=True)
+        order = self._draw(rng, self.visited)
+        sweep = self._full(rng.permutation(order), adapt=True)
         work = sweep.work + self._skipped() + self._shrunk_loops(rng, sweep)
-        return EpochResult(work, sweep.violation, np.count_nonzero(visits) / self.n)
+        return EpochResult(
+            work, sweep.violation, np.count_nonzero(np.diff(order, prepend=-1)) / self.n
+        )
+
+    def _draw(self, rng: np.random.Generator, examples: np.ndarray) -> np.ndarray:
+        """As many visits as there are examples, dealt out by preference; in the examples' order."""
+        preference = self.preference[examples]
+        if not examples.size:
+            return examples
+        due = np.cumsum(preference / preference.mean()) + rng.random()
+        return np.repeat(examples, np.diff(np.floor(due).astype(np.int64), prepend=0))
 
     def _shrunk_loops(self, rng: np.random.Generator, full: Sweep) -> int:
         """Shrunk loops while they raise the dual more per unit of cost than the full one."""
@@ -214,7 +221,7 @@ class SequentialDual:
             cost = SHRUNK_SCORE * stored + SHRUNK_VISIT * active.size
             if 2 * cost > full.work or active.size == 0:
                 break
-            loop = self._shrunk(rng.permutation(active))
+            loop = self._shrunk(rng.permutation(self._draw(rng, active)), adapt=True)
             total += loop.work
             if loop.gain * full.work < full.gain * cost:
                 break
@@ -277,10 +284,12 @@ class SequentialDual:
             sum(part.work for part in parts),
         )
 
-    def _shrunk(self, order: np.ndarray) -> Sweep:
+    def _shrunk(self, order: np.ndarray, *, adapt: bool) -> Sweep:
+        frequencies = Frequencies(self.preference if adapt else np.empty(0), self.average)
+
         def sweep(begin):
             return shrunk_sweep(
-                self.loss, self.data, order, begin, self.W, self.shift, self.alpha,
+                self.loss, self.data, order, begin, self.W, self.shift, self.alpha, frequencies,
                 self.scratches[0],
             )  # fmt: skip
 
