@@ -228,6 +228,12 @@ def _row_update_all(rows, i, W, tau, delta):
 
 
 @kernel
+def updates_all(W):
+    """Whether all classes can be changed at once, at less cost than three of them by a list."""
+    return LANES <= W.shape[1] <= LANES * WIDEST
+
+
+@kernel
 def update_all(values, columns, begin, end, W, tau, delta):
     """W[columns[p]] += values[p] delta, and tau delta in the last row."""
     k = W.shape[1]

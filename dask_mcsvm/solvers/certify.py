@@ -11,7 +11,7 @@ import numpy as np
 
 from ._alpha import alpha_load
 from ._jit import by_type, kernel
-from ._rows import row_axpy, row_scores, row_update
+from ._rows import row_axpy, row_scores, row_update, row_update_all, updates_all
 from ._screen import screen
 from ._steps import CS, LLW, WW
 
@@ -93,7 +93,7 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
     part of the dual objective that is linear in alpha, of all classes.
     """
     classes, a = scratch.classes, scratch.v
-    narrow, factors = scratch.classes.copy(), np.empty(classes.size)
+    narrow, factors, spread = classes.copy(), np.empty(classes.size), np.empty(classes.size)
     linear = 0.0
     for i in range(y.size):
         q = alpha_load(alpha, i, y[i], classes, a)
@@ -105,7 +105,12 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
                 narrow[count] = classes[c] - first
                 factors[count] = a[c]
                 count += 1
-        if count > 0:
+        if count > 2 and updates_all(W):
+            spread[: last - first] = 0
+            for c in range(count):
+                spread[narrow[c]] = factors[c]
+            row_update_all(rows, i, W, tau, spread)
+        elif count > 0:
             row_update(rows, i, W, tau, narrow, factors, count)
         if common != 0 and shift.size > 0:
             row_axpy(rows, i, shift, tau, common)

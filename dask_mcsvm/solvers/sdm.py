@@ -21,9 +21,9 @@ from ._rows import (
     row_scores_of,
     row_update,
     row_update_all,
+    updates_all,
 )
 from ._screen import screen
-from ._simd import LANES, WIDEST
 from ._steps import free_first, step
 
 
@@ -53,8 +53,8 @@ class Scratch(NamedTuple):
 class Frequencies(NamedTuple):
     """How often each example deserves a visit (the idea of Shark's linear solvers)."""
 
-    preference: np.ndarray  # (n,) float64 in [0.05, 5]
-    average: np.ndarray  # (1,) float64, running mean of the gain of a visit
+    preference: np.ndarray  # (n,) float64 in [0.01, 5]
+    average: np.ndarray  # (1,) float64, running mean of the square root of a visit's gain
 
 
 def make_scratch(k: int, dtype: np.dtype) -> Scratch:
@@ -81,7 +81,7 @@ def move_weights(data, i, W, shift, loss, scratch, q):
             scratch.a[touched], scratch.a[c] = scratch.a[c], scratch.a[touched]
             delta[touched] = data.sigma * delta[c]
             touched += 1
-    if touched > 2 and LANES <= W.shape[1] <= LANES * WIDEST:
+    if touched > 2 and updates_all(W):
         spread = scratch.s
         spread[:] = 0
         for c in range(touched):
@@ -94,10 +94,17 @@ def move_weights(data, i, W, shift, loss, scratch, q):
 
 
 @kernel
-def prefer(preference, average, i, gain):
-    """Raise the preference of an example that gained more than the average, else lower it."""
-    if average[0] > 0:
-        change = np.exp(min(0.2 * (gain / average[0] - 1.0), 3.0))
+def prefer(preference, average, i, gain, moved):
+    """Raise the preference of an example that gained more than others, else lower it.
+
+    Square roots, because a few gains are far above all others and would leave the rest at the
+    bottom, alike. An example that did not move at all may sink below that.
+    """
+    gain = np.sqrt(gain)
+    if not moved:
+        preference[i] = max(0.5 * preference[i], 0.01)
+    elif average[0] > 0:
+        change = np.exp(min(0.3 * (gain / average[0] - 1.0), 3.0))
         preference[i] = min(max(preference[i] * change, 0.05), 5.0)
     average[0] += (gain - average[0]) / preference.size
 
@@ -114,7 +121,7 @@ def finish_visit(loss, data, i, W, shift, alpha, frequencies, scratch, q, stored
         move_weights(data, i, W, shift, loss, scratch, q)
         alpha_store(alpha, i, scratch.classes, scratch.a, stored)
     if frequencies.preference.size > 0:
-        prefer(frequencies.preference, frequencies.average, i, out[3])
+        prefer(frequencies.preference, frequencies.average, i, out[3], changed > 0)
 
 
 @kernel

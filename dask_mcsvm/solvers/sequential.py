@@ -386,11 +386,11 @@ def primal_of(X, y, C, W, *, formulation, tau, n_jobs=1):
     return run.primal()
 
 
-def square_sum(W: np.ndarray) -> float:
-    """‖W‖² accumulated in float64 without a float64 copy of W."""
-    return float(
-        sum(
-            np.square(row, dtype=np.float64).sum()
-            for row in np.array_split(W, max(1, W.size // 2**20))
-        )
-    )
+@kernel
+def square_sum(W):
+    """‖W‖² in float64, of any float type."""
+    total = 0.0
+    for j in range(W.shape[0]):
+        for m in range(W.shape[1]):
+            total += np.float64(W[j, m]) * np.float64(W[j, m])
+    return total
