@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numba import types
 
-from ._jit import by_type, kernel
+from ._jit import allocating_kernel, by_type, kernel
 from ._simd import (
     LANES,
     WIDEST,
@@ -334,7 +334,7 @@ def _row_square(rows, i):
     return csr
 
 
-@kernel
+@allocating_kernel
 def square_norms(rows, n, tau):
     """‖x_i‖² + tau² of all rows, float64 (n,)."""
     out = np.empty(n)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._alpha import alpha_load
-from ._jit import by_type, kernel
+from ._jit import allocating_kernel, by_type, kernel
 from ._rows import row_axpy, row_scores, row_update, row_update_all, updates_all
 from ._screen import screen
 from ._steps import CS, LLW, WW
@@ -85,7 +85,7 @@ def _column_weights(loss, a, q, C):
     return box
 
 
-@kernel
+@allocating_kernel
 def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
     """Add to W (d + 1, last - first), float64, columns first..last of W(alpha).
 
@@ -130,7 +130,7 @@ def finish_block(block, shift, first, W, squares):
             W[j, first + c] = value
 
 
-@kernel
+@allocating_kernel
 def examine(loss, rows, y, C, tau, alpha, W, start, stop, seen, scratch):
     """Loss and share of the gap of examples start..stop at W, float64, into ``seen`` (n, 2)."""
     s = np.empty(W.shape[1])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store
-from ._jit import kernel
+from ._jit import allocating_kernel, kernel
 from ._rows import (
     row_axpy,
     row_dot,
@@ -110,18 +110,19 @@ def prefer(preference, average, i, gain, moved):
 
 
 @kernel
-def finish_visit(loss, data, i, W, shift, alpha, frequencies, scratch, q, stored):
-    """The step itself: solve the first q listed classes, move W, store the list, rate the gain."""
-    out = scratch.out
+def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
+    """The step itself: solve the first q listed classes, move W, store the list if any moved.
+
+    Returns whether any did; scratch.out[2] and [3] are the violation and the rise of the dual.
+    """
     changed = step(
         loss, scratch.sc, scratch.a, q, np.float64(data.C[i]), data.square[i], scratch.delta,
-        scratch.v, out,
+        scratch.v, scratch.out,
     )  # fmt: skip
     if changed > 0:
         move_weights(data, i, W, shift, loss, scratch, q)
         alpha_store(alpha, i, scratch.classes, scratch.a, stored)
-    if frequencies.preference.size > 0:
-        prefer(frequencies.preference, frequencies.average, i, out[3], changed > 0)
+    return changed > 0
 
 
 @kernel
@@ -156,9 +157,11 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
         for c in range(stored, q):
             a[c] = 0
         seen[i, 0], seen[i, 1] = out[0], out[1]
-        finish_visit(loss, data, i, W, shift, alpha, frequencies, scratch, q, q)
+        moved = finish_visit(loss, data, i, W, shift, alpha, scratch, q, q)
         total += out[3]
         worst = max(worst, out[2])
+        if frequencies.preference.size > 0:
+            prefer(frequencies.preference, frequencies.average, i, out[3], moved)
     return order.size, total, worst, (order.size - begin) * k
 
 
@@ -228,14 +231,16 @@ def solve_visits(loss, data, order, begin, W, shift, alpha, found, count, freque
                 classes[q], a[q] = found[t, f], 0
                 q += 1
         listed_scores(data, i, W, shift, classes, q, sc)
-        finish_visit(loss, data, i, W, shift, alpha, frequencies, scratch, q, q)
+        moved = finish_visit(loss, data, i, W, shift, alpha, scratch, q, q)
         total += out[3]
         worst = max(worst, out[2])
+        if frequencies.preference.size > 0:
+            prefer(frequencies.preference, frequencies.average, i, out[3], moved)
     return order.size, total, worst, (order.size - begin) * k
 
 
 @kernel
-def shrunk_sweep(loss, data, order, begin, W, shift, alpha, frequencies, scratch):
+def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
     """Visit ``order[begin:]`` looking only at the classes that hold something to move.
 
     Returns the same as a full sweep.
@@ -254,13 +259,13 @@ def shrunk_sweep(loss, data, order, begin, W, shift, alpha, frequencies, scratch
         q = abs(q)
         work += q
         listed_scores(data, i, W, shift, classes, q, sc)
-        finish_visit(loss, data, i, W, shift, alpha, frequencies, scratch, q, stored)
+        finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored)
         total += out[3]
         worst = max(worst, out[2])
     return order.size, total, worst, work
 
 
-@kernel
+@allocating_kernel
 def active_examples(loss, data, alpha, scratch):
     """Ids of the examples that a shrunk sweep would not skip."""
     n = data.y.size

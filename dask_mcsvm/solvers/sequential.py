@@ -43,14 +43,6 @@ SCREEN_CLASSES = 256
 SCREEN_VISITS = 2048
 
 
-#: Shrunk sweeps that follow a full one: at most so many, and only while they pay (see
-#: `_shrunk_loops`).
-SHRUNK_LOOPS = 10
-#: A shrunk visit reads scattered columns: what one of its class scores and the visit itself cost,
-#: in class scores of a full visit (measured on text with 77 to 1032 classes).
-SHRUNK_SCORE, SHRUNK_VISIT = 8, 45
-
-
 @dataclass(frozen=True)
 class EpochResult:
     """What one epoch did: class scores computed, largest violation, share of rows visited."""
@@ -186,46 +178,22 @@ class SequentialDual:
         while work < limit:
             rest = self._active()
             active = rest.size / self.n
-            loop = self._shrunk(rng.permutation(rest), adapt=False)
+            loop = self._shrunk(rng.permutation(rest))
             work += loop.work
             if loop.work == 0 or loop.violation < self.epsilon:
                 break
         return EpochResult(work, sweep.violation, active)
 
     def adaptive_epoch(self) -> EpochResult:
-        """n visits, each example as often as its gains deserve, and shrunk loops if they pay."""
+        """n visits, each example as often as its gains deserve."""
         rng = self._rng()
-        order = self._draw(rng, self.visited)
-        sweep = self._full(rng.permutation(order), adapt=True)
-        work = sweep.work + self._skipped() + self._shrunk_loops(rng, sweep)
-        return EpochResult(
-            work, sweep.violation, np.count_nonzero(np.diff(order, prepend=-1)) / self.n
-        )
-
-    def _draw(self, rng: np.random.Generator, examples: np.ndarray) -> np.ndarray:
-        """As many visits as there are examples, dealt out by preference; in the examples' order."""
-        preference = self.preference[examples]
-        if not examples.size:
-            return examples
-        due = np.cumsum(preference / preference.mean()) + rng.random()
-        return np.repeat(examples, np.diff(np.floor(due).astype(np.int64), prepend=0))
-
-    def _shrunk_loops(self, rng: np.random.Generator, full: Sweep) -> int:
-        """Shrunk loops while they raise the dual more per unit of cost than the full one."""
-        total = 0
-        for _ in range(SHRUNK_LOOPS):
-            active = self._active()
-            stored = (
-                self.alpha.size.sum() if isinstance(self.alpha, SparseAlpha) else active.size * 4
-            )
-            cost = SHRUNK_SCORE * stored + SHRUNK_VISIT * active.size
-            if 2 * cost > full.work or active.size == 0:
-                break
-            loop = self._shrunk(rng.permutation(self._draw(rng, active)), adapt=True)
-            total += loop.work
-            if loop.gain * full.work < full.gain * cost:
-                break
-        return total
+        preference = self.preference[self.visited]
+        due = np.cumsum(preference / preference.mean()) if preference.size else preference
+        due = due + rng.random()
+        visits: np.ndarray = np.diff(np.floor(due).astype(np.int64), prepend=0)
+        sweep = self._full(rng.permutation(np.repeat(self.visited, visits)), adapt=True)
+        work = sweep.work + self._skipped()
+        return EpochResult(work, sweep.violation, np.count_nonzero(visits) / self.n)
 
     def _skipped(self) -> int:
         """Class scores that rows without features spare; an epoch counts them all the same."""
@@ -284,12 +252,10 @@ class SequentialDual:
             sum(part.work for part in parts),
         )
 
-    def _shrunk(self, order: np.ndarray, *, adapt: bool) -> Sweep:
-        frequencies = Frequencies(self.preference if adapt else np.empty(0), self.average)
-
+    def _shrunk(self, order: np.ndarray) -> Sweep:
         def sweep(begin):
             return shrunk_sweep(
-                self.loss, self.data, order, begin, self.W, self.shift, self.alpha, frequencies,
+                self.loss, self.data, order, begin, self.W, self.shift, self.alpha,
                 self.scratches[0],
             )  # fmt: skip
 
