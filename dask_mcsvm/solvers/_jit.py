@@ -15,12 +15,13 @@ by an atomic instruction, together about half of a visit. The caller holds all a
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numba
 from numba.extending import overload
 
 FASTMATH = {"contract", "reassoc", "nnan", "nsz"}
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "nogil": True,
     "fastmath": FASTMATH,
     "error_model": "numpy",
@@ -36,4 +37,4 @@ allocating_kernel = numba.njit(cache=True, **(OPTIONS | {"_nrt": True}))
 
 #: A function whose code is chosen by the types of its arguments (dense or CSR rows, dense or sparse
 #: alpha, one of the four losses). Callers are kernels; the dispatch costs nothing at run time.
-by_type = partial(overload, jit_options=OPTIONS)
+by_type = partial(overload, jit_options=OPTIONS)  # type: ignore[arg-type]  # _nrt is not in its list

@@ -11,7 +11,7 @@ vectors themselves, which it cuts to what the processor has.
 
 from __future__ import annotations
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
