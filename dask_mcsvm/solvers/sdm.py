@@ -100,7 +100,7 @@ def prefer(preference, average, i, gain, moved):
     Square roots, because a few gains are far above all others and would leave the rest at the
     bottom, alike. An example that did not move at all may sink below that.
     """
-    gain = np.sqrt(gain)
+    gain = np.sqrt(max(gain, 0.0))  # rounding may leave a step with a gain below zero
     if not moved:
         preference[i] = max(0.5 * preference[i], 0.01)
     elif average[0] > 0:
