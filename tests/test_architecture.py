@@ -34,6 +34,7 @@ ONLY_IN = {
     "numpy": ["*"],
     "scipy": ["*"],
     "numba": ["solvers", "solvers.*"],
+    "llvmlite": ["solvers._simd"],
     "zarr": ["storage", "storage.*"],
     "dask": [
         "_validation",
