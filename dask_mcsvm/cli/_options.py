@@ -44,6 +44,7 @@ FLAGS = (
     Flag("checkpoint", click.Path(), "With --scheduler: folder that holds the state of the fit."),
     Flag("resume", bool, "Go on from the checkpoint [no]."),
     Flag("scratch", click.Path(), "With --scheduler: folder for state, seen by all workers."),
+    Flag("memory_limit", str, "Memory to use, such as 2GB."),
     Flag("solver_options", str, "NAME=VALUE, any number of times.", repeated=True),
     Flag("verbose", int, "1: a line per epoch on stderr [0]."),
     Flag("random_state", int, "Seed of the order of visits; the same seed, the same bytes."),
