@@ -50,7 +50,7 @@ def _check_two_classes(source: Source) -> None:
 
 def fit_lazy(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[Fit, Any, dict[str, Any], DaskPlan, Trained]:
+) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
     """Train on the workers, and all that the estimator remembers of it."""
     problem, plan, runner = pose_lazy(
         X, y, sample_weight, classes, estimator.class_weight, settings

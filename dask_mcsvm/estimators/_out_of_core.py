@@ -24,7 +24,7 @@ BLOCK_ROWS = 10_000
 
 def fit_early_shrink(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[Fit, Any, dict[str, Any], PassPlan, Trained]:
+) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
     """Train, and all that the estimator remembers of it."""
     if settings.formulation != "one_vs_rest":
         raise ValueError(
