@@ -119,9 +119,8 @@ def fit_lazy_path(
     share = share_held_back(validation)
     if share is not None:
         (X, y, sample_weight), validation = hold_back(X, y, sample_weight, share, settings.seed)
-    models, scores = [], None
-    for C in costs:
-        models.append(clone(estimator).set_params(C=C).fit(X, y, sample_weight))
+    models = [clone(estimator).set_params(C=C).fit(X, y, sample_weight) for C in costs]
+    scores = None
     if validation is not None:
         scores = np.array([model.score(*validation) for model in models])
     return path_result(models, costs, scores)
