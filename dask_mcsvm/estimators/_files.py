@@ -17,11 +17,9 @@ from dask_mcsvm import __version__
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.storage import decode_classes, encode_classes, load_model, save_model
-from dask_mcsvm.training import Plan
+from dask_mcsvm.training import PassPlan, Plan
 
 KIND = "LinearMCSVC"
-# Told apart by their fields.
-PLANS = (Plan,)
 # Objects of the session that saved, not of the model.
 NOT_STORED = ("callbacks",)
 # Fitted attributes that are JSON values as they are.
@@ -282,7 +280,9 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
 
 def _plan(stored: dict[str, Any]) -> Any:
     """The plan, or None if another release planned otherwise: that run is over anyway."""
-    for kind in PLANS:
+    from dask_mcsvm.training.dask_plan import DaskPlan  # with Dask and Numba
+
+    for kind in (Plan, PassPlan, DaskPlan):
         if set(stored) == {field.name for field in fields(kind)}:
             return kind(**{name: _frozen(value) for name, value in stored.items()})
     return None

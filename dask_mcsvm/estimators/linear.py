@@ -33,7 +33,7 @@ from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.training import Fit, train
 
 
-class LinearMCSVC(ClassifierMixin, LinearModel, ModelFile, BaseEstimator):
+class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     """Linear multi-class support vector machine, solved exactly and certified.
 
     Minimizes 1/2 ||W||^2 + sum_i C_i loss_i over the weights of all classes together, where
