@@ -92,7 +92,7 @@ def test_every_scheduler_gives_the_same_bytes(tmp_path):
     for scheduler in ("synchronous", "threads"):
         with dask.config.set(scheduler=scheduler):
             found.append(model.fit(LAZY_X, LAZY_Y).decision_function(X).tobytes())
-    write_dataset(tmp_path / "set.zarr", X, Y, chunk_rows=35)
+    write_dataset(tmp_path / "set.zarr", X, Y, block_rows=35)
     cluster = LocalCluster(
         n_workers=2, processes=False, threads_per_worker=1, dashboard_address=None
     )
