@@ -157,7 +157,7 @@ class _Loop:
         waited = self.epochs - self.last_look
         # What examples showed before the last moves of W is 1.3 to 1.5 times what they show now.
         near = estimate <= 1.4 * self.tol and waited >= min(8.0, 0.1 * self.epochs)
-        drifted = 16.0 if self.plan.dtype == "float32" else max(16.0, 0.1 * self.epochs)
+        drifted = 32.0 if self.plan.dtype == "float32" else max(32.0, 0.1 * self.epochs)
         if near or waited >= drifted:
             self.last_look = self.epochs
             return True
