@@ -20,6 +20,8 @@ from dask_mcsvm.storage import decode_classes, encode_classes, load_model, save_
 from dask_mcsvm.training import Plan
 
 KIND = "LinearMCSVC"
+# Told apart by their fields.
+PLANS = (Plan,)
 # Objects of the session that saved, not of the model.
 NOT_STORED = ("callbacks",)
 # Fitted attributes that are JSON values as they are.
@@ -91,7 +93,7 @@ class ModelFile:
             "class_totals": trained.totals,
         }
         meta = {
-            "model": KIND,
+            "estimator": KIND,
             "versions": versions(),
             "parameters": stored_parameters(self),
             "classes": encode_classes(self.classes_),
@@ -132,7 +134,7 @@ class ModelFile:
             Not a model of this class, of another version, never finished, or damaged.
         """
         arrays, meta = load_model(path)
-        found = meta.get("model")
+        found = meta.get("estimator")
         if found != KIND:
             raise ModelFormatError(
                 f"{os.fspath(path)}: holds a {found or 'model of another kind'}, not a {KIND}; "
@@ -278,12 +280,12 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _plan(stored: dict[str, Any]) -> Plan | None:
+def _plan(stored: dict[str, Any]) -> Any:
     """The plan, or None if another release planned otherwise: that run is over anyway."""
-    known = {field.name for field in fields(Plan)}
-    if set(stored) != known:
-        return None
-    return Plan(**{name: _frozen(value) for name, value in stored.items()})
+    for kind in PLANS:
+        if set(stored) == {field.name for field in fields(kind)}:
+            return kind(**{name: _frozen(value) for name, value in stored.items()})
+    return None
 
 
 def _frozen(value: Any) -> Any:

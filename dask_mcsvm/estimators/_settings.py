@@ -1,5 +1,6 @@
 """An estimator's parameters, checked and spelled out, and the problem they pose."""
 
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,14 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
 from dask_mcsvm.formulations import formulation_name
-from dask_mcsvm.training import SOLVERS, Plan, Problem, check_solver_options, make_plan
+from dask_mcsvm.training import (
+    DASK_SOLVERS,
+    SOLVERS,
+    Plan,
+    Problem,
+    check_solver_options,
+    make_plan,
+)
 
 
 @dataclass(frozen=True)
@@ -38,14 +46,21 @@ class Settings:
     n_jobs: int
     warm_start: bool
     options: dict[str, Any]
+    checkpoint: str | None
+    resume: bool
+    scratch: str | None
     callbacks: tuple[Callable[[dict[str, Any]], object], ...]
     verbose: int
     seed: int
 
 
-def read_settings(estimator: Any) -> Settings:
-    """Check every parameter that can be checked without looking at the data."""
-    solver = check_choice("solver", estimator.solver, ("auto", *SOLVERS))
+def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
+    """Check every parameter that can be checked without looking at the data.
+
+    `lazy` says that the rows are read chunk by chunk; each kind of rows has its own solvers.
+    """
+    solver = check_choice("solver", estimator.solver, ("auto", *SOLVERS, *DASK_SOLVERS))
+    _check_kind(estimator, solver, lazy)
     verbose = estimator.verbose
     return Settings(
         formulation=formulation_name(estimator.formulation),
@@ -59,7 +74,12 @@ def read_settings(estimator: Any) -> Settings:
         dtype=check_dtype(estimator.dtype),
         n_jobs=check_n_jobs(estimator.n_jobs),
         warm_start=check_flag("warm_start", estimator.warm_start),
-        options=check_solver_options(solver, estimator.solver_options),
+        options=dict(estimator.solver_options or {})
+        if lazy
+        else check_solver_options(solver, estimator.solver_options),
+        checkpoint=_read_path("checkpoint", estimator.checkpoint),
+        resume=check_flag("resume", estimator.resume),
+        scratch=_read_path("scratch", estimator.scratch),
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_integer(
             "verbose",
@@ -69,6 +89,39 @@ def read_settings(estimator: Any) -> Settings:
         ),
         seed=draw_seed(estimator.random_state),
     )
+
+
+def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
+    if lazy and solver in SOLVERS:
+        raise ValueError(
+            f"solver={solver!r} works on rows in memory, but X is read chunk by chunk; use "
+            "solver='auto', or pass X.compute()."
+        )
+    if not lazy and solver in DASK_SOLVERS:
+        raise ValueError(
+            f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
+            "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
+        )
+    kept = [name for name in ("checkpoint", "scratch") if getattr(estimator, name) is not None]
+    if not lazy and (kept or estimator.resume):
+        name = kept[0] if kept else "resume"
+        raise ValueError(
+            f"{name} is for fits on Dask arrays and datasets, but X is in memory; leave it out, or "
+            "pass dask.array.from_array(X, chunks=(10_000, -1))."
+        )
+    if lazy and estimator.resume and estimator.checkpoint is None:
+        raise ValueError('resume=True needs checkpoint="folder", the one to go on from.')
+    if lazy and estimator.warm_start:
+        raise ValueError(
+            "warm_start keeps alpha in memory, which a fit on Dask does not; use "
+            'checkpoint="folder" and resume=True.'
+        )
+
+
+def _read_path(name: str, value: object) -> str | None:
+    if value is None or isinstance(value, str | os.PathLike):
+        return None if value is None else os.fspath(value)
+    raise bad_parameter(name, value, "a path or None", f'{name}="folder"')
 
 
 def _read_tau(fit_intercept: object, scaling: object) -> float | None:

@@ -154,12 +154,12 @@ def pick_slice(values: Sequence[Any], place: int) -> Any:
     return values[place]
 
 
-def report_tally(weights: Weights) -> Tally:
-    """What the epoch did."""
+def report_tally(weights: Weights, n: int) -> Tally:
+    """What the epoch did with the n rows."""
     off = weights.W[-1].astype(np.float64) - weights.own
     gap = float(weights.gaps.sum() + 0.5 * off @ off)
     gain, violation, work, visited = weights.tally.tolist()
-    return Tally(gain, violation, int(work), gap, visited)
+    return Tally(gain, violation, int(work), gap, min(1.0, visited / n))
 
 
 def add_columns(

@@ -112,7 +112,8 @@ class Shards:
                 key, make_shard, TaskRef(block), rows.n_classes, self.formulation, rows.tau
             )
             state[f"shard-{c}"] = key
-        return Stage(graph, state, self._report(graph, "start-report", report_tally, weights))
+        report = self._report(graph, "start-report", report_tally, weights, rows.n)
+        return Stage(graph, state, report)
 
     def epoch(self, state: State, epoch: int) -> Stage:
         """Every row about once, in steps of `lanes` chunks."""
@@ -133,7 +134,9 @@ class Shards:
                 graph[key] = Task(key, settle_shard, before, TaskRef(solved[c]), TaskRef(combined))
                 now[f"shard-{c}"] = key
             now["weights"] = combined
-        report = self._report(graph, f"report-{epoch}", report_tally, now["weights"])
+        report = self._report(
+            graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n
+        )
         return Stage(graph, now, report)
 
     def certify(self, state: State, epoch: int) -> Stage:
@@ -221,9 +224,9 @@ class Shards:
                 ends.append(last)
         return ends
 
-    def _report(self, graph: Graph, name: str, task: Any, weights: Key) -> Key:
+    def _report(self, graph: Graph, name: str, task: Any, weights: Key, *more: int) -> Key:
         key = self._key(name)
-        graph[key] = Task(key, task, TaskRef(weights))
+        graph[key] = Task(key, task, TaskRef(weights), *more)
         return key
 
     def _key(self, name: str, *place: Any) -> Key:

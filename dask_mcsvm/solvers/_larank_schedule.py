@@ -170,7 +170,7 @@ def advance(model, patterns, store, block, limits, norms, tally):
                 plus, minus, difference, cost = found
         # Of OPTIMIZE's patterns most have nothing to move, and need no kernel row.
         if p >= 0 and (operation != OPTIMIZE or difference > limits.tau):
-            r = fetch(model, patterns, store, p, counts)
+            r = fetch(model, p, counts)
             if r < 0:
                 tally.generator[0], counts[WANTED] = before, p
                 return WANT

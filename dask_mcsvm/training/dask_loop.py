@@ -8,6 +8,7 @@ import time
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from .dask_plan import DaskPlan, make_solver
 from .problem import Fit, OnEpoch
 from .runner import RESIDENT_SHARE, Runner
 from .source import Source
+from .warm import warm_name, warm_up
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def train_on_dask(
     with ExitStack() as stack:
         store = stack.enter_context(Checkpoint(_place(keeping, runner, stack)))
         loop = _DaskLoop(problem, plan, runner, store, tol, max_epochs, seed, on_epoch)
+        loop.is_kept = keeping.checkpoint is not None
         if keeping.resume and keeping.checkpoint is not None:
             loop.resume(seed_is_given)
         try:
@@ -142,25 +145,29 @@ class _DaskLoop:
         self.epoch, self.work, self.dual, self.last_look = 0, 0, 0.0, 0.0
         self.state: State = {}
         self.saved = 0
+        #: Whether anybody will read the state when the fit is over.
+        self.is_kept = False
         #: Tasks that the next graph has to begin with.
         self.pending: Graph = {}
 
     # -- one fit -----------------------------------------------------------------------------------
 
     def run(self) -> Fit:
+        is_sparse = self.problem.source.is_sparse
+        self.runner.prepare(
+            warm_name(self.plan, is_sparse=is_sparse),
+            partial(warm_up, self.plan, is_sparse=is_sparse),
+        )
         self.solver = self._make_solver()
         self._keep_rows()
-        if not self.state:
-            self._advance(self.solver.start())
-        elif not self.pending:
+        if self.state:
             self._load(self.state)
-        stop = "max_epochs"
-        while self.epochs < self.max_epochs:
-            done = self._one_epoch()
-            if done:
-                stop = done
-                break
-        return self._finish(stop)
+        else:
+            self._advance(self.solver.start())
+        stop = self._reached_tol()
+        while stop is None and self.epochs < self.max_epochs:
+            stop = self._one_epoch()
+        return self._finish(stop or "max_epochs")
 
     @property
     def epochs(self) -> float:
@@ -208,7 +215,12 @@ class _DaskLoop:
             self._save()
         if self.on_epoch is not None and self.on_epoch(dict(record)):
             return "callback"
-        return "gap" if certified and gap <= self.tol else None
+        return self._reached_tol()
+
+    def _reached_tol(self) -> str | None:
+        """Whether the last epoch, perhaps one before a resume, was certified to be good enough."""
+        last = self.history[-1] if self.history else {"certified": False}
+        return "gap" if last["certified"] and last["gap"] <= self.tol else None
 
     def _estimate(self, tally: Tally) -> float:
         """What the visits saw of the gap; nan where they see too little."""
@@ -228,15 +240,17 @@ class _DaskLoop:
         return False
 
     def _finish(self, stop: str) -> Fit:
-        bounds = None
-        if self.history and self.history[-1]["certified"]:
-            bounds = self.history[-1]["primal"], self.history[-1]["dual"]
-        primal, dual = bounds or self._certify()
-        gap = self.problem.relative(primal, dual)
-        if self.history:
-            self.history[-1].update(primal=primal, dual=dual, gap=gap, certified=True)
+        # Before the last certificate, which makes W anew: a fit that goes on from here takes the
+        # same steps as one that was never stopped.
+        if self.is_kept and self.epoch != self.saved:
+            self._save()
+        last = self.history[-1]
+        if not last["certified"]:
+            primal, dual = self._certify()
+            gap = self.problem.relative(primal, dual)
+            last.update(primal=primal, dual=dual, gap=gap, certified=True)
+        primal, dual, gap = last["primal"], last["dual"], last["gap"]
         W = self._collect_weights()
-        self._save()
         return Fit(
             W=W,
             alpha=None,
@@ -349,7 +363,7 @@ def refuse_other(
                 f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
                 "same parameters, or another checkpoint path."
             )
-    if meta["plan"] != _as_json(plan.to_json()):
+    if _decisive(meta["plan"]) != _decisive(plan.to_json()):
         raise CheckpointError(
             f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
             "the same solver and solver_options, or another checkpoint path."
@@ -360,5 +374,7 @@ def refuse_other(
         )
 
 
-def _as_json(plan: dict[str, Any]) -> dict[str, Any]:
-    return {**plan, "groups": [list(group) for group in plan["groups"]]}
+def _decisive(plan: dict[str, Any]) -> dict[str, Any]:
+    """What of a plan, as it is or out of JSON, changes the steps."""
+    groups = [list(group) for group in plan["groups"]]
+    return {**plan, "groups": groups, "save_every": None}

@@ -19,13 +19,8 @@ from dask_mcsvm.graphs.schedule import balanced_groups, ww_costs
 from dask_mcsvm.graphs.shards import Shards
 from dask_mcsvm.graphs.state import Solver
 
-#: The solver by class groups of each formulation that has one.
-BY_GROUPS = {
-    "weston_watkins": "rounds",
-    "lee_lin_wahba": "averaging",
-    "one_vs_rest": "classes",
-}
-DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS.values())
+from .plan import BY_GROUPS
+
 #: Options of each solver and the smallest value they may have.
 OPTIONS: dict[str, dict[str, int]] = {
     "shards": {"lanes": 1, "slices": 1, "save_every": 1},

@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 
 SOLVERS: tuple[str, ...] = ("sdm",)
+#: The solver by class groups of each formulation that has one, and all that work on Dask.
+BY_GROUPS = {
+    "weston_watkins": "rounds",
+    "lee_lin_wahba": "averaging",
+    "one_vs_rest": "classes",
+}
+DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS.values())
 SCHEDULES: tuple[str, ...] = ("adaptive", "shrink", "uniform")
 STOPS: tuple[str, ...] = ("gap", "violation")
 

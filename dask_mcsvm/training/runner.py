@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import dask.base
 import dask.threaded
+from dask.optimization import cull
 from dask.task_spec import DataNode
 
 from dask_mcsvm.errors import ClusterLostError
@@ -18,6 +20,8 @@ Graph = dict[Any, Any]
 
 #: Share of the workers' memory that rows may take to stay there between epochs.
 RESIDENT_SHARE = 0.4
+#: How often to look whether the scheduler is still there while waiting for it.
+LOOK_SECONDS = 2.0
 
 
 class Runner(Protocol):
@@ -28,6 +32,9 @@ class Runner(Protocol):
 
     def release(self, keys: Iterable[Any]) -> None:
         """Forget held values."""
+
+    def prepare(self, what: str, work: Callable[[], object]) -> None:
+        """Have every process that runs graphs, also a later one, do some work before others."""
 
     @property
     def memory(self) -> int:
@@ -61,13 +68,18 @@ class LocalRunner:
 
     def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
         known = {key: DataNode(key, value) for key, value in self.held.items()}
-        values = list(self.get({**known, **graph}, [*hold, *fetch]))
+        # Threads would run all of it, also what nobody asked for.
+        needed, _ = cull({**known, **graph}, [*hold, *fetch])
+        values = list(self.get(needed, [*hold, *fetch]))
         self.held.update(zip(hold, values, strict=False))
         return values[len(hold) :]
 
     def release(self, keys: Iterable[Any]) -> None:
         for key in keys:
             self.held.pop(key, None)
+
+    def prepare(self, what: str, work: Callable[[], object]) -> None:
+        """Nothing: kernels are compiled when they are first called, here."""
 
     @property
     def memory(self) -> int:
@@ -87,18 +99,36 @@ class ClientRunner:
         self.client, self.held = client, dict[Any, Any]()
 
     def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
-        from concurrent.futures import CancelledError
-
-        from distributed.comm.core import CommClosedError
-
-        keys = [*hold, *fetch]
-        try:
-            futures = list(self.client.get(graph, keys, sync=False))
+        self._refuse_lost()
+        with translated_losses():
+            futures = list(self.client.get(graph, [*hold, *fetch], sync=False))
+            self._wait(futures[len(hold) :])
             values: list[Any] = self.client.gather(futures[len(hold) :])
-        except (CommClosedError, CancelledError) as error:
-            raise ClusterLostError(f"the Dask cluster went away ({error!r})") from error
         self.held.update(zip(hold, futures, strict=False))
         return values
+
+    def _wait(self, futures: list[Any]) -> None:
+        """Until all are done; a client whose scheduler is gone would wait for it to come back."""
+        from distributed import wait
+
+        while futures:
+            try:
+                wait(futures, timeout=LOOK_SECONDS)
+                return
+            except TimeoutError:
+                self._refuse_lost()
+
+    def _refuse_lost(self) -> None:
+        if self.client.status != "running":
+            raise ClusterLostError(
+                f"the Dask cluster went away (the client is {self.client.status})"
+            )
+
+    def prepare(self, what: str, work: Callable[[], object]) -> None:
+        from dask_mcsvm.plugin import CompileKernels
+
+        with translated_losses():
+            self.client.register_plugin(CompileKernels(what, work))
 
     def release(self, keys: Iterable[Any]) -> None:
         for key in keys:
@@ -118,6 +148,19 @@ class ClientRunner:
 
     def _workers(self) -> list[dict[str, Any]]:
         return list(self.client.scheduler_info()["workers"].values())
+
+
+@contextmanager
+def translated_losses() -> Iterator[None]:
+    """Dask's several ways to say that the cluster is gone as one error."""
+    from concurrent.futures import CancelledError
+
+    from distributed.comm.core import CommClosedError
+
+    try:
+        yield
+    except (CommClosedError, CancelledError) as error:
+        raise ClusterLostError(f"the Dask cluster went away ({error!r})") from error
 
 
 def this_machine() -> set[str]:

@@ -96,14 +96,6 @@ class Source:
         )  # fmt: skip
 
 
-def is_lazy(X: Any) -> bool:
-    """Whether X is read chunk by chunk: a Dask collection, Zarr, a dataset or its path."""
-    if isinstance(X, str | os.PathLike | Dataset | da.Array):
-        return True
-    root = type(X).__module__.split(".")[0]
-    return root in {"zarr", "dask_expr"} or type(X).__module__.startswith("dask.dataframe")
-
-
 def read_source(X: Any, y: Any, sample_weight: Any, classes: Any, runner: Runner) -> Source:
     """Make one form of all that can be given, and look at every chunk once.
 
@@ -237,3 +229,32 @@ def _look(
 
 def _compute(tasks: Sequence[Delayed], runner: Runner) -> list[Any]:
     return runner.run(sources(tasks), [], [task.key for task in tasks])
+
+
+def share_of_hits(predicted: Any, X: Any, y: Any, sample_weight: Any, runner: Runner) -> float:
+    """Weighted share of the rows whose predicted label is that of y, or of the dataset X."""
+    if isinstance(X, str | os.PathLike):
+        X = open_dataset(X)
+    if isinstance(X, Dataset) and y is None:
+        y = X.to_dask(labels=True)[1]
+        sample_weight = X.weights_to_dask() if sample_weight is None else sample_weight
+    if np.isnan(predicted.shape[0]):
+        predicted = predicted.compute_chunk_sizes()
+    truth = _blocks(_like(y, predicted, "y"))
+    given: Sequence[Delayed | None] = [None] * len(truth)
+    if sample_weight is not None:
+        given = _blocks(_like(sample_weight, predicted, "sample_weight"))
+    tasks = [
+        delayed(count_hits, name="score")(*block)
+        for block in zip(_blocks(predicted), truth, given, strict=True)
+    ]
+    hits, total = np.sum(_compute(tasks, runner), axis=0)
+    return float(hits / total)
+
+
+def count_hits(predicted: Array, truth: Any, weights: Any) -> tuple[float, float]:
+    """Weights of the rows that were right, and of all."""
+    labels = np.asarray(truth)
+    right = predicted == (labels.astype(str) if labels.dtype.kind == "O" else labels)
+    w = np.ones(right.size) if weights is None else np.asarray(weights, np.float64)
+    return float(w[right].sum()), float(w.sum())
