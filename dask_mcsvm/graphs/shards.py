@@ -134,9 +134,7 @@ class Shards:
                 graph[key] = Task(key, settle_shard, before, TaskRef(solved[c]), TaskRef(combined))
                 now[f"shard-{c}"] = key
             now["weights"] = combined
-        report = self._report(
-            graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n
-        )
+        report = self._report(graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n)
         return Stage(graph, now, report)
 
     def certify(self, state: State, epoch: int) -> Stage:
