@@ -35,6 +35,32 @@ def ww_costs(rows: Sequence[int], nonzeros: Sequence[int]) -> tuple[int, ...]:
     return tuple(len(own) * size + sum(own) for size in own)
 
 
+def default_groups(k: int, d: int, memory_bytes: int) -> int:
+    """How many groups k classes are dealt to, so that a visit of two of them fits its memory.
+
+    Four, for two visits side by side, and twice as many until it fits. A visit holds the columns of
+    two groups three times, in float64 when it makes a certificate.
+
+    Parameters
+    ----------
+    k, d : int
+        Classes and features.
+    memory_bytes : int
+        What the columns of a visit may take.
+
+    Examples
+    --------
+    >>> default_groups(20, 1_000, 2**30), default_groups(10_000, 500_000, 2**30)
+    (4, 256)
+    >>> default_groups(3, 10, 2**30)
+    1
+    """
+    groups = 4
+    while groups < k and 6 * -(-k // groups) * (d + 1) * 8 > memory_bytes:
+        groups *= 2
+    return max(1, min(groups, k // 2))
+
+
 def balanced_groups(costs: Sequence[int], n_groups: int) -> Groups:
     """Deal classes to groups of like total cost: the dearest first, each to the cheapest group.
 

@@ -92,18 +92,17 @@ def test_no_task_holds_the_weights_of_more_than_two_groups(kind):
 @pytest.mark.parametrize(("csr", "tau"), [(False, 1.0), (True, 0.0)], ids=["dense", "csr"])
 def test_epochs_reach_the_reference_optimum(kind, csr, tau):
     toy = Toy(csr=csr, tau=tau, zero_rows=2 * csr)
-    run = Run(toy, kind, passes=3)
+    run = Run(toy, kind, **({} if kind is Rounds else {"passes": 3}))
     _, best = solve(NAMES[kind], toy.Z, toy.y, toy.C, toy.k)
-    bounds = None
-    for epoch in range(400):
+    for epoch in range(300):
         run.epoch(epoch)
         if epoch % 20 == 19:
             bounds = run.certify(epoch)
-            if bounds.primal - bounds.dual <= 1e-5 * best:
+            if bounds.primal - bounds.dual <= 2e-5 * best:
                 break
-    assert bounds.dual == pytest.approx(best, rel=1e-5)
+    assert bounds.primal - bounds.dual <= 2e-5 * best
     assert bounds.dual <= best * (1 + 1e-9) <= bounds.primal * (1 + 1e-8)
-    assert bounds.primal - bounds.dual <= 1e-5 * best
+    assert bounds.dual == pytest.approx(best, rel=1e-6)
 
 
 @every_solver

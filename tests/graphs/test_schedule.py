@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_mcsvm.graphs.schedule import balanced_groups, circle_rounds, ww_costs
+from dask_mcsvm.graphs.schedule import balanced_groups, circle_rounds, default_groups, ww_costs
 
 sizes = st.integers(0, 10**12)
 costs_of_classes = st.lists(sizes, max_size=40)
@@ -113,3 +113,13 @@ def test_an_odd_number_rests_each_group_once(n_groups):
         resting += set(range(n_groups)) - {g for pair in pairs for g in pair}
     expected = list(range(n_groups)) if n_groups % 2 and n_groups > 1 else []
     assert sorted(resting) == expected
+
+
+@given(k=st.integers(1, 5000), d=st.integers(1, 10**6), memory=st.sampled_from([10**6, 2**30]))
+def test_groups_are_as_few_as_fit_and_never_more_than_pairs_of_classes(k, d, memory):
+    groups = default_groups(k, d, memory)
+    assert 1 <= groups <= max(1, k // 2)
+    if groups < k // 2:
+        assert 6 * -(-k // groups) * (d + 1) * 8 <= memory
+    if groups > 4 and groups < k // 2:
+        assert 6 * -(-k // (groups // 2)) * (d + 1) * 8 > memory
