@@ -32,7 +32,8 @@ def prefetch(context, array, position):
         ir = cgutils.ir
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        # LLVM's name for it depends on whether this release's pointers have types.
+        function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
         read, keep, is_data = (ir.Constant(number, value) for value in (0, 3, 1))
         builder.call(function, [address, read, keep, is_data])
         return context.get_dummy_value()

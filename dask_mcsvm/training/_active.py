@@ -74,6 +74,26 @@ class Piece(NamedTuple):
     rest: Lists  # ids count the rows of the block; alpha > 0
 
 
+def as_arrays(piece: Piece) -> dict[str, np.ndarray]:
+    """A piece as few arrays, for a checkpoint."""
+    both = (piece.held, piece.rest)
+    return {
+        "places": piece.places,
+        "indptr": np.stack([lists.indptr for lists in both]),
+        "ids": np.concatenate([lists.ids for lists in both]),
+        "alpha": np.concatenate([lists.alpha for lists in both]),
+    }
+
+
+def from_arrays(arrays: dict[str, np.ndarray]) -> Piece:
+    """What `as_arrays` was given."""
+    indptr, cut = arrays["indptr"], int(arrays["indptr"][0, -1])
+    held = Lists(indptr[0], arrays["ids"][:cut], arrays["alpha"][:cut])
+    return Piece(
+        arrays["places"], held, Lists(indptr[1], arrays["ids"][cut:], arrays["alpha"][cut:])
+    )
+
+
 class Load:
     """Pieces in memory at the same time, as one block of rows."""
 

@@ -14,7 +14,7 @@ import numpy as np
 from dask_mcsvm.errors import CheckpointError
 from dask_mcsvm.formulations._base import half_square
 
-from ._active import ActiveStore, Lists, Load, Piece, by_class
+from ._active import ActiveStore, Load, Piece, as_arrays, by_class, from_arrays
 from .sources import Chunk, Source
 
 if TYPE_CHECKING:
@@ -218,11 +218,7 @@ class EarlyShrink:
         generation = kept.begin()
         records = []
         for b in range(self.n_blocks):
-            piece = self.store.piece(b)
-            arrays = {"places": piece.places}
-            for name in ("held", "rest"):
-                lists = getattr(piece, name)._asdict()
-                arrays |= {f"{name}_{key}": values for key, values in lists.items()}
+            arrays = as_arrays(self.store.piece(b))
             records.append(kept.write_block(kept.path, generation, f"block-{b}", arrays))
         numbers = {"passes": self.passes, "work": self.work, "seed": self.seed}
         state = {"W": self.W, "judged": self.judged, "dual": self.dual, "gaps": self.gaps}
@@ -246,14 +242,10 @@ class EarlyShrink:
         generation = kept.generation
         assert generation is not None
         for b in range(self.n_blocks):
-            arrays = kept.read_block(kept.path, generation, f"block-{b}")
-            held, rest = (
-                Lists(*(arrays[f"{name}_{key}"] for key in Lists._fields))
-                for name in ("held", "rest")
-            )
+            piece = from_arrays(kept.read_block(kept.path, generation, f"block-{b}"))
             chunk = self.source.read(b)
-            self.store.put_rows(b, chunk.X, chunk.y, self.C * chunk.weight, arrays["places"])
-            self.store.put_variables(b, Piece(arrays["places"], held, rest))
+            self.store.put_rows(b, chunk.X, chunk.y, self.C * chunk.weight, piece.places)
+            self.store.put_variables(b, piece)
         return meta
 
 

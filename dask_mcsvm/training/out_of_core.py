@@ -193,7 +193,7 @@ class _Loop:
 
     def run(self) -> Fit:
         begun = time.perf_counter() - self.seconds
-        stop = None
+        stop = self._done() if self.history else None
         while stop is None:
             stop = self._pass(begun)
         if self.certify and not self.history[-1]["certified"]:
@@ -250,7 +250,8 @@ class _Loop:
         self.next = self._following(kind, before)
         self.seconds = now - begun
         self.save()
-        return self._reason_to_stop(record)
+        asked = self.on_epoch is not None and self.on_epoch(dict(record))
+        return "callback" if asked else self._done()
 
     def _enough(self) -> np.ndarray:
         """How much of the gap the active variables of each class may show."""
@@ -268,10 +269,10 @@ class _Loop:
             return "certify" if settled or self.phase_passes >= PHASE_PASSES else "active"
         return "settled" if settled else "active"
 
-    def _reason_to_stop(self, record: dict[str, Any]) -> str | None:
-        if self.on_epoch is not None and self.on_epoch(dict(record)):
-            return "callback"
-        if record["certified"] and record["gap"] <= self.tol and self.tol > 0:
+    def _done(self) -> str | None:
+        """Whether the last pass was enough, and why."""
+        last = self.history[-1]
+        if last["certified"] and last["gap"] <= self.tol and self.tol > 0:
             return "gap"
         if self.next == "settled":
             return "dual"
