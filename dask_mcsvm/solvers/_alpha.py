@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from ._jit import by_type
+from ._jit import bare_by_type
 from ._simd import prefetch
 
 
@@ -47,7 +47,7 @@ def alpha_has_room(alpha, k):
     """Whether one more example can be stored, however many of the k classes it fills."""
 
 
-@by_type(alpha_load)
+@bare_by_type(alpha_load)
 def _alpha_load(alpha, i, y, classes, a):
     if isinstance(alpha, types.Array):
 
@@ -82,7 +82,7 @@ def _alpha_load(alpha, i, y, classes, a):
     return sparse
 
 
-@by_type(alpha_store)
+@bare_by_type(alpha_store)
 def _alpha_store(alpha, i, classes, a, q):
     if isinstance(alpha, types.Array):
 
@@ -112,7 +112,7 @@ def _alpha_store(alpha, i, classes, a, q):
     return sparse
 
 
-@by_type(alpha_prefetch)
+@bare_by_type(alpha_prefetch)
 def _alpha_prefetch(alpha, i):
     if isinstance(alpha, types.Array):
         return lambda alpha, i: prefetch(alpha, i * alpha.shape[1])
@@ -124,7 +124,7 @@ def _alpha_prefetch(alpha, i):
     return sparse
 
 
-@by_type(alpha_has_room)
+@bare_by_type(alpha_has_room)
 def _alpha_has_room(alpha, k):
     if isinstance(alpha, types.Array):
         return lambda alpha, k: True

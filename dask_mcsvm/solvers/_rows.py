@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numba import types
 
-from ._jit import allocating_kernel, by_type, kernel
+from ._jit import bare_by_type, bare_kernel, kernel
 from ._simd import (
     LANES,
     WIDEST,
@@ -89,7 +89,7 @@ def row_square(rows, i):
     """‖x_i‖² in float64, the constant feature apart."""
 
 
-@by_type(row_scores)
+@bare_by_type(row_scores)
 def _row_scores(rows, i, W, tau, s):
     if isinstance(rows, types.Array):
 
@@ -105,7 +105,7 @@ def _row_scores(rows, i, W, tau, s):
     return csr
 
 
-@kernel
+@bare_kernel
 def scores(values, columns, begin, end, W, tau, s):
     """s = tau W[-1] + Σ_p values[p] W[columns[p]] (a dense row has columns None)."""
     k = W.shape[1]
@@ -127,7 +127,7 @@ def scores(values, columns, begin, end, W, tau, s):
         scores_1(values, columns, begin, end, W, tau, m, k, s)
 
 
-@kernel
+@bare_kernel
 def few_scores(values, columns, begin, end, W, tau, s):
     """The same where the classes do not fill a vector."""
     k, last = W.shape[1], W.shape[0] - 1
@@ -139,7 +139,7 @@ def few_scores(values, columns, begin, end, W, tau, s):
             s[m] += x * W[j, m]
 
 
-@by_type(row_scores_of)
+@bare_by_type(row_scores_of)
 def _row_scores_of(rows, i, W, tau, classes, q, s):
     if isinstance(rows, types.Array):
 
@@ -155,7 +155,7 @@ def _row_scores_of(rows, i, W, tau, classes, q, s):
     return csr
 
 
-@kernel
+@bare_kernel
 def scores_of(values, columns, begin, end, W, tau, classes, q, s):
     """s[c] = tau W[-1, classes[c]] + Σ_p values[p] W[columns[p], classes[c]] for c < q."""
     c = 0
@@ -172,7 +172,7 @@ def scores_of(values, columns, begin, end, W, tau, classes, q, s):
         scores_of_1(values, columns, begin, end, W, tau, classes, c, s)
 
 
-@by_type(row_update)
+@bare_by_type(row_update)
 def _row_update(rows, i, W, tau, classes, delta, q):
     if isinstance(rows, types.Array):
 
@@ -188,7 +188,7 @@ def _row_update(rows, i, W, tau, classes, delta, q):
     return csr
 
 
-@kernel
+@bare_kernel
 def update(values, columns, begin, end, W, tau, classes, delta, q):
     """W[columns[p], classes[c]] += values[p] delta[c] for c < q, and tau delta[c] in the last row.
 
@@ -211,7 +211,7 @@ def update(values, columns, begin, end, W, tau, classes, delta, q):
             W[W.shape[0] - 1, classes[c]] += tau * delta[c]
 
 
-@by_type(row_update_all)
+@bare_by_type(row_update_all)
 def _row_update_all(rows, i, W, tau, delta):
     if isinstance(rows, types.Array):
 
@@ -227,13 +227,13 @@ def _row_update_all(rows, i, W, tau, delta):
     return csr
 
 
-@kernel
+@bare_kernel
 def updates_all(W):
     """Whether all classes can be changed at once, at less cost than three of them by a list."""
     return LANES <= W.shape[1] <= LANES * WIDEST
 
 
-@kernel
+@bare_kernel
 def update_all(values, columns, begin, end, W, tau, delta):
     """W[columns[p]] += values[p] delta, and tau delta in the last row."""
     k = W.shape[1]
@@ -250,7 +250,7 @@ def update_all(values, columns, begin, end, W, tau, delta):
             W[W.shape[0] - 1, m] += tau * delta[m]
 
 
-@by_type(row_dot)
+@bare_by_type(row_dot)
 def _row_dot(rows, i, w, tau):
     if isinstance(rows, types.Array):
 
@@ -272,7 +272,7 @@ def _row_dot(rows, i, w, tau):
     return csr
 
 
-@by_type(row_axpy)
+@bare_by_type(row_axpy)
 def _row_axpy(rows, i, w, tau, scale):
     if isinstance(rows, types.Array):
 
@@ -292,7 +292,7 @@ def _row_axpy(rows, i, w, tau, scale):
     return csr
 
 
-@by_type(row_prefetch)
+@bare_by_type(row_prefetch)
 def _row_prefetch(rows, i):
     if isinstance(rows, types.Array):
 
@@ -312,7 +312,7 @@ def _row_prefetch(rows, i):
     return csr
 
 
-@by_type(row_square)
+@bare_by_type(row_square)
 def _row_square(rows, i):
     if isinstance(rows, types.Array):
 
@@ -334,7 +334,7 @@ def _row_square(rows, i):
     return csr
 
 
-@allocating_kernel
+@kernel
 def square_norms(rows, n, tau):
     """‖x_i‖² + tau² of all rows, float64 (n,)."""
     out = np.empty(n)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import by_type, kernel
+from ._jit import bare_by_type, bare_kernel
 from ._simd import LANES, largest_of_vectors
 from ._steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
 
@@ -23,7 +23,7 @@ def screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
     """
 
 
-@kernel
+@bare_kernel
 def largest(s, start, stop):
     """max(s[start:stop])."""
     if stop - start >= LANES:
@@ -34,7 +34,7 @@ def largest(s, start, stop):
     return top
 
 
-@kernel
+@bare_kernel
 def take_largest(s, above, classes, sc, q, fresh):
     """Append the (at most ``fresh``) largest scores above a threshold, with their classes.
 
@@ -62,7 +62,7 @@ def take_largest(s, above, classes, sc, q, fresh):
     return q
 
 
-@kernel
+@bare_kernel
 def take_listed(s, classes, sc, q):
     """Move the scores of the listed classes to the list, so that the rest can be screened."""
     for c in range(q):
@@ -163,6 +163,6 @@ def ovr_screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
 SCREENS = {CS: cs_screen, WW: ww_screen, LLW: llw_screen, OVR: ovr_screen}
 
 
-@by_type(screen)
+@bare_by_type(screen)
 def _screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
     return SCREENS[loss.instance_class]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import by_type, kernel
+from ._jit import bare_by_type, bare_kernel
 
 
 class CS(NamedTuple):
@@ -42,7 +42,7 @@ class OVR(NamedTuple):
 LOSSES = {"crammer_singer": CS, "weston_watkins": WW, "lee_lin_wahba": LLW, "one_vs_rest": OVR}
 
 
-@kernel
+@bare_kernel
 def simplex_threshold(u, q, total):
     """θ with Σ_c max(0, u_c - θ) = total, by Michelot's shrinking of the positive set."""
     theta = -np.inf
@@ -62,7 +62,7 @@ def simplex_threshold(u, q, total):
         theta = (mass - total) / kept
 
 
-@kernel
+@bare_kernel
 def clipped_sum_root(v, q, kappa, bound, start):
     """S with S = Σ_c clip(v_c - kappa S, 0, bound), v[0] apart: Newton inside a bracket.
 
@@ -115,7 +115,7 @@ def step(loss, sc, a, q, C, A, delta, v, out):
     """
 
 
-@kernel
+@bare_kernel
 def box_violation(g, alpha, C):
     """How far one variable of a box is from optimal (docs/math.md, violations)."""
     if alpha <= 0:
@@ -125,7 +125,7 @@ def box_violation(g, alpha, C):
     return abs(g)
 
 
-@by_type(free_first)
+@bare_by_type(free_first)
 def _free_first(loss, classes, a, q, C):
     if loss.instance_class is CS:
         return lambda loss, classes, a, q, C: 1 if q <= 2 and (a[0] == 0 or a[0] >= C) else q
@@ -237,6 +237,6 @@ def coupled_step(is_llw):
 STEPS = {CS: cs_step, OVR: ovr_step, WW: coupled_step(False), LLW: coupled_step(True)}
 
 
-@by_type(step)
+@bare_by_type(step)
 def _step(loss, sc, a, q, C, A, delta, v, out):
     return STEPS[loss.instance_class]

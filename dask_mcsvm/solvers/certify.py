@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._alpha import alpha_load
-from ._jit import allocating_kernel, by_type, kernel
+from ._jit import bare_by_type, bare_kernel, kernel
 from ._rows import row_axpy, row_scores, row_update, row_update_all, updates_all
 from ._screen import screen
 from ._steps import CS, LLW, WW
@@ -24,7 +24,7 @@ def column_weights(loss, a, q, C):
     """Turn repaired a[:q] into the factors of x_i in the columns of W; returns the shift of all."""
 
 
-@by_type(repair)
+@bare_by_type(repair)
 def _repair(loss, a, q, C):
     if loss.instance_class is CS:
 
@@ -55,7 +55,7 @@ def _repair(loss, a, q, C):
     return box
 
 
-@by_type(column_weights)
+@bare_by_type(column_weights)
 def _column_weights(loss, a, q, C):
     if loss.instance_class is CS:
         return lambda loss, a, q, C: 0.0
@@ -85,7 +85,7 @@ def _column_weights(loss, a, q, C):
     return box
 
 
-@allocating_kernel
+@kernel
 def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
     """Add to W (d + 1, last - first), float64, columns first..last of W(alpha).
 
@@ -117,7 +117,7 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
     return linear
 
 
-@kernel
+@bare_kernel
 def finish_block(block, shift, first, W, squares):
     """Round a float64 block of columns, plus the common shift, into W; squares[m] = ‖w_m‖²."""
     d1, width = block.shape
@@ -130,7 +130,7 @@ def finish_block(block, shift, first, W, squares):
             W[j, first + c] = value
 
 
-@allocating_kernel
+@kernel
 def examine(loss, rows, y, C, tau, alpha, W, start, stop, seen, scratch):
     """Loss and share of the gap of examples start..stop at W, float64, into ``seen`` (n, 2)."""
     s = np.empty(W.shape[1])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store
-from ._jit import allocating_kernel, kernel
+from ._jit import bare_kernel, kernel
 from ._rows import (
     row_axpy,
     row_dot,
@@ -70,7 +70,7 @@ def make_scratch(k: int, dtype: np.dtype) -> Scratch:
     )
 
 
-@kernel
+@bare_kernel
 def move_weights(data, i, W, shift, loss, scratch, q):
     """W += what the step of example i found."""
     classes, delta, moved = scratch.classes, scratch.delta, scratch.out[4]
@@ -93,7 +93,7 @@ def move_weights(data, i, W, shift, loss, scratch, q):
         row_axpy(data.rows, i, shift, data.tau, W.dtype.type(data.sigma * moved / loss.k))
 
 
-@kernel
+@bare_kernel
 def prefer(preference, average, i, gain, moved):
     """Raise the preference of an example that gained more than others, else lower it.
 
@@ -109,7 +109,7 @@ def prefer(preference, average, i, gain, moved):
     average[0] += (gain - average[0]) / preference.size
 
 
-@kernel
+@bare_kernel
 def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
     """The step itself: solve the first q listed classes, move W, store the list if any moved.
 
@@ -125,7 +125,7 @@ def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
     return changed > 0
 
 
-@kernel
+@bare_kernel
 def look_ahead(data, order, t, alpha):
     """Fetch what the visit after the next one reads: rows come in random order."""
     if t + 2 < order.size:
@@ -133,7 +133,7 @@ def look_ahead(data, order, t, alpha):
         alpha_prefetch(alpha, order[t + 2])
 
 
-@kernel
+@bare_kernel
 def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, seen, scratch):
     """Visit ``order[begin:]`` looking at all classes.
 
@@ -165,7 +165,7 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
     return order.size, total, worst, (order.size - begin) * k
 
 
-@kernel
+@bare_kernel
 def all_scores(data, i, W, shift, s):
     """Scores of all classes, LLW's common shift included."""
     row_scores(data.rows, i, W, data.tau, s)
@@ -175,7 +175,7 @@ def all_scores(data, i, W, shift, s):
             s[m] += common
 
 
-@kernel
+@bare_kernel
 def listed_scores(data, i, W, shift, classes, q, sc):
     """Scores of the first q listed classes."""
     row_scores_of(data.rows, i, W, data.tau, classes, q, sc)
@@ -185,7 +185,7 @@ def listed_scores(data, i, W, shift, classes, q, sc):
             sc[c] += common
 
 
-@kernel
+@bare_kernel
 def screen_visits(loss, data, order, W, shift, alpha, fresh, seen, found, count, scratch):
     """The first half of full visits, for many examples at one W: which classes should join.
 
@@ -208,7 +208,7 @@ def screen_visits(loss, data, order, W, shift, alpha, fresh, seen, found, count,
             found[t, c - stored] = classes[c]
 
 
-@kernel
+@bare_kernel
 def solve_visits(loss, data, order, begin, W, shift, alpha, found, count, frequencies, scratch):
     """The second half: solve each example exactly on its stored and its found classes, in turn.
 
@@ -239,7 +239,7 @@ def solve_visits(loss, data, order, begin, W, shift, alpha, found, count, freque
     return order.size, total, worst, (order.size - begin) * k
 
 
-@kernel
+@bare_kernel
 def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
     """Visit ``order[begin:]`` looking only at the classes that hold something to move.
 
@@ -265,7 +265,7 @@ def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
     return order.size, total, worst, work
 
 
-@allocating_kernel
+@kernel
 def active_examples(loss, data, alpha, scratch):
     """Ids of the examples that a shrunk sweep would not skip."""
     n = data.y.size
