@@ -17,7 +17,7 @@ from dask_mcsvm import __version__
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.storage import decode_classes, encode_classes, load_model, save_model
-from dask_mcsvm.training import PassPlan, Plan
+from dask_mcsvm.training import DASK_SOLVERS, EARLY_SHRINK, PassPlan, Plan
 
 KIND = "LinearMCSVC"
 # Objects of the session that saved, not of the model.
@@ -280,12 +280,14 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
 
 def _plan(stored: dict[str, Any]) -> Any:
     """The plan, or None if another release planned otherwise: that run is over anyway."""
-    from dask_mcsvm.training.dask_plan import DaskPlan  # with Dask and Numba
+    kind: type[Any] = PassPlan if stored.get("solver") == EARLY_SHRINK else Plan
+    if stored.get("solver") in DASK_SOLVERS:
+        from dask_mcsvm.training.dask_plan import DaskPlan  # imports Dask
 
-    for kind in (Plan, PassPlan, DaskPlan):
-        if set(stored) == {field.name for field in fields(kind)}:
-            return kind(**{name: _frozen(value) for name, value in stored.items()})
-    return None
+        kind = DaskPlan
+    if set(stored) != {field.name for field in fields(kind)}:
+        return None
+    return kind(**{name: _frozen(value) for name, value in stored.items()})
 
 
 def _frozen(value: Any) -> Any:

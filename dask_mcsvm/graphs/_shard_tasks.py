@@ -37,7 +37,7 @@ class Weights(NamedTuple):
     pull: Array  # (k,) float64, the scaled multiplier of the soft intercept
     gaps: Array  # (chunks,) float64, what each chunk last saw of the gap
     sums: Array  # (4,) float64: linear part of the dual, |W|² without the last row, step, loss
-    tally: Array  # (4,) float64 of the epoch: gain, violation, work, rows visited
+    tally: Array  # (4,) float64 of the epoch: dual before it, violation, work, rows visited
 
     def arrays(self) -> dict[str, Array]:
         """All of it, by name."""
@@ -119,7 +119,7 @@ def combine_slices(
     """W moved along the sum of all changes, as far as the dual rises [LINE]."""
     total = np.zeros_like(weights.W)
     along = square = linear = 0.0
-    tally = np.zeros(4) if first else weights.tally.copy()
+    tally = np.array([weights.dual, 0.0, 0.0, 0.0]) if first else weights.tally.copy()
     gaps = weights.gaps.copy()
     for c, (found, gap) in zip(chunks, slices, strict=True):
         along, square = add_changes(weights.W, found.change, total)
@@ -130,7 +130,6 @@ def combine_slices(
     moved = total[-1].astype(np.float64)
     slope = linear - along - float(weights.W[-1].astype(np.float64) @ moved)
     step = float(np.clip(slope / square, 0.0, 1.0)) if square > 0 else 1.0
-    tally[0] += step * slope - 0.5 * step**2 * square
     own = weights.own + step * moved
     sums = weights.sums.copy()
     sums[:3] += step * linear, 2 * step * along + step**2 * square, step - sums[2]
@@ -155,11 +154,15 @@ def pick_slice(values: Sequence[Any], place: int) -> Any:
 
 
 def report_tally(weights: Weights, n: int) -> Tally:
-    """What the epoch did with the n rows."""
+    """What the epoch did with the n rows.
+
+    The line search raises the dual of a soft intercept; the gain is that of the true one, and may
+    be below zero while the intercept is still on its way.
+    """
     off = weights.W[-1].astype(np.float64) - weights.own
     gap = float(weights.gaps.sum() + 0.5 * off @ off)
-    gain, violation, work, visited = weights.tally.tolist()
-    return Tally(gain, violation, int(work), gap, min(1.0, visited / n))
+    before, violation, work, visited = weights.tally.tolist()
+    return Tally(weights.dual - before, violation, int(work), gap, min(1.0, visited / n))
 
 
 def add_columns(

@@ -31,6 +31,7 @@ def chunk_facts(
 ) -> ChunkFacts:
     """Look at the rows first:stop; what no solver could use is an error that names them."""
     where = f"rows {first}:{stop}"
+    X = sp.csr_array(X) if sp.issparse(X) else X
     if X.ndim != 2 or X.shape[0] != stop - first or codes.shape != (stop - first,):
         raise ValueError(
             f"the chunk of {where} of X has shape {X.shape} and {codes.size} labels; pass one "
@@ -62,16 +63,15 @@ def chunk_facts(
 
 
 def row_squares(X: Any) -> Array:
-    """‖x_i‖² in float64, (rows,)."""
+    """‖x_i‖² in float64, (rows,), of dense rows or CSR."""
     if not sp.issparse(X):
         rows = np.asarray(X)
         return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    csr = sp.csr_array(X)
-    data = csr.data.astype(np.float64)
+    data = X.data.astype(np.float64)
     sums = np.concatenate([[0.0], np.cumsum(data * data)])
     if not np.isfinite(sums[-1]):  # a sum of the whole chunk would hide which row it is
-        return np.array([float(np.square(data[a:b]).sum()) for a, b in _spans(csr.indptr)])
-    return np.asarray(sums[csr.indptr[1:]] - sums[csr.indptr[:-1]])
+        return np.array([float(np.square(data[a:b]).sum()) for a, b in _spans(X.indptr)])
+    return np.asarray(sums[X.indptr[1:]] - sums[X.indptr[:-1]])
 
 
 def _spans(indptr: Array) -> list[tuple[int, int]]:
@@ -109,18 +109,31 @@ def check_weights(weights: Any, n: int, where: str) -> Array:
 
 def unique_labels(y: Any) -> Array:
     """The labels of one chunk, sorted."""
-    labels = np.asarray(y)
+    labels = plain_labels(y)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("y contains NaN; every row needs a label: drop the others.")
-    return np.unique(labels.astype(str) if labels.dtype.kind == "O" else labels)
+    return np.unique(labels)
+
+
+def plain_labels(y: Any) -> Array:
+    """Labels with an order: objects must be strings, and become NumPy's."""
+    labels = np.asarray(y)
+    if labels.dtype.kind != "O":
+        return labels
+    for label in labels.flat:
+        if not isinstance(label, str):
+            raise ValueError(
+                f"rows of y hold {type(label).__name__} objects; labels must be integers or "
+                "strings of one kind: type y.astype(str)."
+            )
+    return labels.astype(str)
 
 
 def encode_chunk(y: Any, classes: Array, *, first: int, stop: int) -> npt.NDArray[np.int32]:
     """Places of a chunk's labels among the sorted classes."""
-    labels = np.asarray(y)
+    labels = plain_labels(y)
     if labels.ndim != 1:
         raise ValueError(f"y has {labels.ndim} dimensions; pass one label per row, shape (n,).")
-    labels = labels.astype(str) if labels.dtype.kind == "O" else labels
     places = np.searchsorted(classes, labels)
     wrong = classes[np.minimum(places, classes.size - 1)] != labels
     if np.any(wrong):

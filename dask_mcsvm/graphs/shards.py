@@ -99,21 +99,21 @@ class Shards:
         return max(1, -(-self.slices * self.lanes // len(self.rows.keys)))
 
     def start(self) -> Stage:
-        """W = 0 and alpha = 0."""
+        """The first alpha (0, or C where that is nearer) and W(alpha)."""
         rows, graph = self.rows, dict[Key, Any]()
-        weights = self._key("start-weights")
-        graph[weights] = Task(
-            weights, start_weights, rows.n_features + 1, rows.n_classes, rows.dtype, len(rows.keys)
+        zeros, state = self._key("start-zeros"), dict[str, Key]()
+        graph[zeros] = Task(
+            zeros, start_weights, rows.n_features + 1, rows.n_classes, rows.dtype, len(rows.keys)
         )
-        state = {"weights": weights}
         for c, block in enumerate(rows.keys):
             key = self._key("start", c)
             graph[key] = Task(
                 key, make_shard, TaskRef(block), rows.n_classes, self.formulation, rows.tau
             )
             state[f"shard-{c}"] = key
+        weights = self._weights(graph, {"weights": zeros, **state}, "start-{}")
         report = self._report(graph, "start-report", report_tally, weights, rows.n)
-        return Stage(graph, state, report)
+        return Stage(graph, {"weights": weights, **state}, report)
 
     def epoch(self, state: State, epoch: int) -> Stage:
         """Every row about once, in steps of `lanes` chunks."""
@@ -140,12 +140,8 @@ class Shards:
     def certify(self, state: State, epoch: int) -> Stage:
         """W from alpha by blocks of classes, then the loss of every row at it."""
         graph: Graph = {}
-        joined = self._columns(graph, state, epoch)
+        weights = self._weights(graph, state, f"certify-{{}}-{epoch}")
         looks = {}
-        weights = self._key(f"certify-weights-{epoch}")
-        graph[weights] = Task(
-            weights, join_columns, TaskRef(state["weights"]), List(*map(TaskRef, joined))
-        )
         for c, block in enumerate(self.rows.keys):
             looks[c] = self._key(f"certify-rows-{epoch}", c)
             graph[looks[c]] = Task(
@@ -200,7 +196,14 @@ class Shards:
         graph[key] = Task(key, pick_slice, TaskRef(solved), 1)
         return TaskRef(key)
 
-    def _columns(self, graph: Graph, state: State, epoch: int) -> list[Key]:
+    def _weights(self, graph: Graph, state: State, stage: str) -> Key:
+        """W made anew from alpha; what else the weights hold stays. ``stage`` names the tasks."""
+        key = self._key(stage.format("weights"))
+        columns = List(*map(TaskRef, self._columns(graph, state, stage.format("columns"))))
+        graph[key] = Task(key, join_columns, TaskRef(state["weights"]), columns)
+        return key
+
+    def _columns(self, graph: Graph, state: State, name: str) -> list[Key]:
         """Chains of tasks over the chunks, for each block of classes; keys of their ends."""
         rows = self.rows
         width = max(1, min(rows.n_classes, COLUMN_BYTES // (8 * (rows.n_features + 1))))
@@ -212,7 +215,7 @@ class Shards:
             for part in np.array_split(np.arange(len(rows.keys)), chains):
                 last = None
                 for c in part.tolist():
-                    key = self._key(f"certify-columns-{epoch}", first, c)
+                    key = self._key(name, first, c)
                     graph[key] = Task(
                         key, add_columns, None if last is None else TaskRef(last),
                         TaskRef(rows.keys[c]), TaskRef(state[f"shard-{c}"]), columns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -120,6 +121,11 @@ def _place(keeping: Keeping, runner: Runner, stack: ExitStack) -> str:
             "the workers are on other machines, and a fit keeps its state in files; pass "
             'scratch="/a/folder/all/workers/see" (or checkpoint=...).'
         )
+    if keeping.scratch is not None and not os.path.isdir(keeping.scratch):
+        raise ValueError(
+            f"scratch={keeping.scratch!r} is not a folder here; make one that all workers see, or "
+            "leave it out."
+        )
     folder = tempfile.mkdtemp(prefix="dask-mcsvm-", dir=keeping.scratch)
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     return f"{folder}/state"
@@ -166,7 +172,7 @@ class _DaskLoop:
         if self.state:
             self._load(self.state)
         else:
-            self._advance(self.solver.start())
+            self.dual = self._advance(self.solver.start()).gain
         stop = self._reached_tol()
         while stop is None and self.epochs < self.max_epochs:
             stop = self._one_epoch()

@@ -1,0 +1,236 @@
+"""Shards of rows: exact for all four formulations, pure, repeatable, and a graph one can read."""
+
+import pickle
+
+import dask.threaded
+import numpy as np
+import pytest
+from dask.local import get_sync
+from graphs.runs import Toy
+from reference import solve
+
+from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.graphs._shard_tasks import Weights, report_tally
+from dask_mcsvm.graphs.shards import SHORT, Shards
+from dask_mcsvm.solvers.shard import Shard
+
+every_formulation = pytest.mark.parametrize("formulation", list(FORMULATIONS))
+MANY = dict(n=90, d=12, k=70, chunks=(40, 50))
+
+
+def solver_of(toy, formulation, *, lanes=2, slices=4, rho=0.3, run="t"):
+    return Shards(toy.rows(run), formulation, lanes, slices, 3, rho if toy.tau else 1.0, run)
+
+
+class Steps:
+    """Values of the state of a fit by shards, moved on stage by stage."""
+
+    def __init__(self, toy, formulation, *, get=get_sync, **options):
+        self.toy, self.solver, self.get = toy, solver_of(toy, formulation, **options), get
+        self.data = self.computed(self.solver.data, self.solver.held)
+        self.values, self.state = {}, {}
+        self.report = self.advance(self.solver.start())
+
+    def computed(self, graph, keys):
+        return dict(zip(keys, self.get(graph, list(keys)), strict=True))
+
+    def advance(self, stage):
+        keys = [*stage.state.values(), stage.report]
+        done = self.computed(self.data | self.values | stage.graph, keys)
+        report = done.pop(stage.report)
+        self.state, self.values = stage.state, done
+        return report
+
+    def epoch(self, number):
+        return self.advance(self.solver.epoch(self.state, number))
+
+    def certify(self, number):
+        return self.advance(self.solver.certify(self.state, number))
+
+    def block(self, name):
+        return self.values[self.state[name]]
+
+    def until(self, gap, epochs):
+        """Certificates after every tenth epoch, the last one within a relative gap."""
+        bounds = []
+        for epoch in range(epochs):
+            self.epoch(epoch)
+            if epoch % 10 == 9:
+                bounds.append(self.certify(epoch))
+                if bounds[-1].primal - bounds[-1].dual <= gap * bounds[-1].primal:
+                    break
+        return bounds
+
+
+def stages(formulation="crammer_singer", toy=None, **options):
+    """The start, two epochs and a certificate; nothing runs."""
+    solver = solver_of(toy or Toy(chunks=(20, 0, 25, 15)), formulation, **options)
+    start = solver.start()
+    first = solver.epoch(start.state, 0)
+    second = solver.epoch(first.state, 1)
+    return solver, start, first, second, solver.certify(second.state, 2)
+
+
+def outside(stage):
+    return {key for task in stage.graph.values() for key in task.dependencies} - set(stage.graph)
+
+
+# -- structure, nothing runs -----------------------------------------------------------------------
+
+
+@every_formulation
+def test_tasks_have_names_that_read_well(formulation):
+    _, start, first, second, proof = stages(formulation)
+    short = SHORT[formulation]
+    assert {key[0] for key in start.graph} == {
+        f"{short}-{name}"
+        for name in ("start-zeros", "start", "start-columns", "start-weights", "start-report")
+    }
+    for epoch, stage in enumerate((first, second)):
+        names = {f"{short}-{name}-{epoch}" for name in ("solve", "change", "combine", "settle")}
+        assert {key[0] for key in stage.graph} == {*names, f"{short}-report-{epoch}"}
+    assert {key[0] for key in proof.graph} == {
+        f"{short}-{name}-2"
+        for name in ("certify-columns", "certify-weights", "certify-rows", "certified",
+                     "certify-loss", "certify", "certify-report")
+    }  # fmt: skip
+
+
+def test_a_stage_reads_the_rows_and_the_state_before_and_nothing_older():
+    solver, start, first, second, proof = stages()
+    assert outside(start) == set(solver.held)
+    for before, stage in ((start, first), (first, second), (second, proof)):
+        assert outside(stage) == set(before.state.values()) | set(solver.held)
+        assert stage.state.keys() == before.state.keys()
+        assert set(stage.state.values()) <= set(stage.graph)
+        assert stage.report in stage.graph
+
+
+@pytest.mark.parametrize(("lanes", "slices"), [(1, 1), (2, 4), (3, 7), (4, 20)])
+def test_an_epoch_has_as_many_tasks_as_its_plan_says(lanes, slices):
+    solver, _, first, second, proof = stages(lanes=lanes, slices=slices)
+    chunks = 4
+    parts = max(1, -(-slices * lanes // chunks))
+    steps = parts * -(-chunks // lanes)
+    for stage in (first, second):  # solve, change and settle of each part; combine; one report
+        assert len(stage.graph) == 3 * parts * chunks + steps + 1
+        combines = [task for key, task in stage.graph.items() if "combine" in key[0]]
+        assert max(len(task.dependencies) for task in combines) <= lanes + 1
+    assert steps >= slices
+    assert solver.parts == parts
+    assert len(proof.graph) == 4 * chunks + 3
+
+
+def test_an_epoch_visits_every_part_of_every_chunk_once():
+    _, _, first, _, _ = stages(lanes=3, slices=7)
+    places = [key[2:] for key in first.graph if key[0] == "cs-solve-0"]
+    assert sorted(places) == [(part, c) for part in range(6) for c in range(4)]
+
+
+def test_two_runs_share_no_key():
+    def keys(run):
+        solver, *found = stages(run=run)
+        ours = {key for key in solver.data if isinstance(key, tuple)}
+        return ours.union(*(stage.graph for stage in found))
+
+    assert not keys("a") & keys("b")
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+@every_formulation
+@pytest.mark.parametrize(("csr", "tau"), [(False, 1.0), (True, 0.0)], ids=["dense", "csr"])
+def test_epochs_reach_the_reference_optimum(formulation, csr, tau):
+    toy = Toy(csr=csr, tau=tau, zero_rows=2 * csr)  # an empty chunk, chunks without some classes
+    _, best = solve(formulation, toy.Z, toy.y, toy.C, toy.k)
+    bounds = Steps(toy, formulation).until(1e-5, 400)
+    for found in bounds:
+        assert found.dual <= best * (1 + 1e-9)
+        assert found.primal >= best * (1 - 1e-9)
+    assert bounds[-1].primal - bounds[-1].dual <= 1e-5 * best
+
+
+@every_formulation
+def test_many_classes_keep_alpha_as_lists_and_reach_the_optimum(formulation):
+    toy = Toy(**MANY, csr=True)
+    run = Steps(toy, formulation)
+    bounds = run.until(1e-3, 200)
+    assert not isinstance(run.block("shard-0").alpha, np.ndarray)
+    _, best = solve(formulation, toy.Z, toy.y, toy.C, toy.k)
+    assert bounds[-1].primal - bounds[-1].dual <= 1e-3 * bounds[-1].primal
+    for found in bounds:
+        assert found.dual <= best * (1 + 1e-8) <= found.primal * (1 + 2e-8)
+
+
+@every_formulation
+@pytest.mark.parametrize("tau", [0.0, 1.0])
+def test_gains_add_up_to_the_dual_and_raise_it_without_an_intercept(formulation, tau):
+    run = Steps(Toy(zero_rows=1, tau=tau), formulation)
+    dual = run.report.gain
+    for epoch in range(5):
+        report = run.epoch(epoch)
+        assert report.gain >= 0 or tau > 0  # a soft intercept may overshoot
+        dual += report.gain
+        assert dual == pytest.approx(run.block("weights").dual, abs=1e-9)
+        assert 0 < report.active <= 1
+    bounds = run.certify(5)
+    assert bounds.dual == pytest.approx(dual, rel=1e-9)
+    # With every row seen at the same W, what an epoch reports of the gap is exact.
+    assert bounds.dual + report_tally(run.block("weights"), 1).gap == pytest.approx(bounds.primal)
+
+
+@every_formulation
+def test_the_first_weights_are_those_of_the_first_alpha(formulation):
+    """Lee-Lin-Wahba starts at alpha = C, whose W is not zero."""
+    run = Steps(Toy(zero_rows=1, tau=0.0), formulation)
+    started = run.block("weights")
+    bounds = run.certify(0)
+    assert run.block("weights").W.tobytes() == started.W.tobytes()
+    assert bounds.dual == run.report.gain == started.dual
+    assert np.any(started.W) == (formulation == "lee_lin_wahba")
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_state_read_back_is_the_same_to_the_last_bit(many, dtype):
+    run = Steps(Toy(**(MANY if many else {}), dtype=dtype), "crammer_singer", lanes=1)
+    run.epoch(0)
+    for name in run.state:
+        block = run.block(name)
+        again = type(block).from_arrays(block.arrays())
+        assert type(block) is (Weights if name == "weights" else Shard)
+        assert pickle.dumps(again.arrays()) == pickle.dumps(block.arrays())
+        assert type(again) is type(block)
+
+
+@every_formulation
+@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
+def test_tasks_leave_their_arguments_alone(formulation, many):
+    toy = Toy(**(MANY if many else {}), csr=many)
+    run = Steps(toy, formulation)
+    for stage in (run.solver.epoch(run.state, 0), run.solver.certify(run.state, 0)):
+        before = pickle.dumps((run.data, run.values))
+        keys = [*stage.graph]
+        once = run.computed(run.data | run.values | stage.graph, keys)
+        held = pickle.dumps(once)
+        for key, task in stage.graph.items():
+            task({k: (once | run.data | run.values)[k] for k in task.dependencies})
+            assert pickle.dumps(once) == held, key
+        assert pickle.dumps((run.data, run.values)) == before
+
+
+@every_formulation
+def test_threads_and_one_loop_give_the_same_bytes(formulation):
+    def state_bytes(get):
+        run = Steps(Toy(dtype="float32", csr=True), formulation, get=get)
+        for epoch in range(3):
+            run.epoch(epoch)
+        run.certify(3)
+        return {
+            (name, part): array.tobytes()
+            for name in run.state
+            for part, array in run.block(name).arrays().items()
+        }
+
+    assert state_bytes(get_sync) == state_bytes(dask.threaded.get)

@@ -1,0 +1,84 @@
+"""The same bytes wherever a fit runs."""
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client
+from training.sets import SOLVERS, lazy_set, small_set, svm, weights
+
+every_solver = pytest.mark.parametrize("solver", list(SOLVERS))
+
+
+@every_solver
+def test_every_scheduler_gives_the_same_bytes(solver, two_threads, two_processes):
+    X, y = lazy_set()
+    found = {}
+    for scheduler in ("synchronous", "threads"):
+        with dask.config.set(scheduler=scheduler):
+            found[scheduler] = weights(svm(solver).fit(X, y))
+    for name, client in (("in-process", two_threads), ("processes", two_processes)):
+        with client.as_current():
+            found[name] = weights(svm(solver).fit(X, y))
+    assert len(set(found.values())) == 1, {name: hash(parts) for name, parts in found.items()}
+
+
+def test_the_multiprocessing_scheduler_works_too():
+    X, y = lazy_set(n=60, chunk=30)
+    with dask.config.set(scheduler="synchronous"):
+        here = weights(svm(max_epochs=1).fit(X, y))
+    with dask.config.set(scheduler="processes", num_workers=1):
+        assert weights(svm(max_epochs=1).fit(X, y)) == here
+
+
+def test_a_fit_in_memory_uses_no_cluster(two_threads):
+    model = svm("sdm", formulation="cs", solver_options=None, max_epochs=2).fit(*small_set())
+    assert model.solver_ == "sdm"
+    assert two_threads.cluster.scheduler.task_prefixes == {}
+
+
+@every_solver
+def test_the_cluster_is_left_as_it_was(solver, two_threads):
+    """No key of any epoch stays on the scheduler: state goes through files, rows are released."""
+    X, y = lazy_set()
+    svm(solver).fit(X, y)
+    scheduler = two_threads.cluster.scheduler
+    two_threads.sync(_until_empty, scheduler)
+    assert not scheduler.tasks
+
+
+async def _until_empty(scheduler):
+    """Releases travel to the scheduler as messages; the cluster's own deadline is the test's."""
+    import asyncio
+
+    while scheduler.tasks:
+        await asyncio.sleep(0.01)
+
+
+def test_the_history_counts_epochs_and_tasks(two_threads):
+    X, y = lazy_set()
+    model = svm(tol=1e-3, max_epochs=300).fit(X, y)
+    assert model.stop_ == "gap"
+    assert model.gap_ <= 1e-3
+    assert model.history_[-1]["certified"]
+    for record in model.history_:
+        assert 0 < record["active"] <= 1
+        assert record["tasks"] == model.history_[0]["tasks"]
+        assert record["primal"] >= record["dual"]
+    epochs = np.array([record["epoch"] for record in model.history_])
+    np.testing.assert_allclose(np.diff(epochs), 1, atol=0.3)
+
+
+def test_an_asynchronous_client_is_refused():
+    async def attempt():
+        async with Client(processes=False, asynchronous=True, dashboard_address=":0", n_workers=1):
+            X, y = lazy_set()
+            with pytest.raises(TypeError) as caught:
+                svm().fit(X, y)
+            return str(caught.value)
+
+    import asyncio
+
+    assert asyncio.run(attempt()) == (
+        "the current Dask client is asynchronous, and fit would block its event loop; use "
+        "Client(...) without asynchronous=True, or call fit in a thread with a client of its own."
+    )
