@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ class DiskSet:
 
     def write(self, path: Path, block_rows: int | None) -> Dataset:
         return write_dataset(path, self.X, self.y, block_rows=block_rows)
+
+    def dealt(self) -> DiskSet:
+        """The same rows in random order."""
+        order = np.random.default_rng(0).permutation(self.y.size)
+        return replace(self, X=self.X[order], y=self.y[order])
 
     def accuracy(self, W: np.ndarray, tau: float) -> float:
         """Share of the test rows that W (d + 1, k) labels right."""
