@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ from threadpoolctl import ThreadpoolController
 from ._newton import (
     BLAS_RATE,
     ROWS_PER_FEATURE,
-    Factors,
-    class_weights,
+    Preconditioner,
     conjugate_gradients,
     curve,
     find_active,
+    free_rows,
+    mean_weights,
     sampled_gram,
 )
 from ._prox import examine_scores, settle, slope
@@ -72,7 +74,7 @@ class Splitting:
         self.held = np.zeros((self.n, k), self.dtype)
         self.columns = np.zeros((k, d + 1))  # W by classes
         self.rho, self.steps, self.since_fresh = FIRST_RHO, 0, 0
-        self.factors: Factors | None = None
+        self.preconditioner: Preconditioner | None = None
         self.cg_work = 0.0
         self.best_primal, self.best_columns = np.inf, self.columns
         self.dual_held, self.scale_held = 0.0, 1.0  # of no multipliers at all
@@ -181,30 +183,33 @@ class Splitting:
 
     def _direction(self) -> tuple[np.ndarray, int]:
         """The Newton direction (k, d + 1) at the last look, and the products it took."""
-        shared = self.factors is None or self.k * self.columns.shape[1] > self.n
+        shared = self.preconditioner is None or self.k * self.columns.shape[1] > self.n
         d1, count = self.columns.shape[1], 1 if shared else self.k
         sampled = min(self.free, count * ROWS_PER_FEATURE * d1)
-        cost = (sampled * d1**2 / 2 + count * d1**3 / 3) / BLAS_RATE
-        # Old factors stay good for a while: make new ones when CG has spent as much as they cost.
-        if self.factors is None or self.cg_work > cost:
-            self._factorize(shared)
-        P, products = conjugate_gradients(self._product, self.factors.solve, self.g)
-        held = len(self.factors.factors)
-        self.cg_work += products * (2 * self.free * d1 + held * d1**2 / BLAS_RATE)
+        cost = (sampled * d1**2 / 2 + count * d1**3) / BLAS_RATE
+        # An old one stays good for a while: make anew when CG has spent as much as that costs.
+        if self.preconditioner is None or self.cg_work > cost:
+            self._refresh(shared)
+        P, products = conjugate_gradients(self._product, self.preconditioner.solve, self.g)
+        blocks = len(self.preconditioner.inverses)
+        self.cg_work += products * (2 * self.free * d1 + blocks * d1**2 / BLAS_RATE)
         return P, products
 
-    def _factorize(self, shared: bool) -> None:
-        members, weights = np.empty(self.active.size, np.int64), np.empty(self.active.size)
-        self.factors = None  # let go of the old ones first
-
-        def gram(m: int) -> np.ndarray:
-            count = class_weights(
-                self.loss, self.active, self.y, self.C, self.T, m, members, weights
-            )
-            return sampled_gram(self.X, self.tau, members[:count], weights[:count])
-
-        grams = (gram(m) for m in ([-1] if shared else range(self.k)))
-        self.factors = Factors(grams, self.rho, centred=self._is_centred)
+    def _refresh(self, shared: bool) -> None:
+        """A preconditioner for the present active rows and penalty."""
+        size = self.active.size if shared else self.free
+        members, weights = self.active, np.empty(size)
+        start = np.array([0, size])
+        if shared:
+            mean_weights(self.loss, self.active, self.y, self.C, self.T, weights)
+        else:
+            start, members = np.empty(self.k + 1, np.int64), np.empty(size, np.int64)
+            free_rows(self.loss, self.active, self.y, self.C, self.T, start, members, weights)
+        grams = (
+            sampled_gram(self.X, self.tau, members[a:z], weights[a:z]) for a, z in pairwise(start)
+        )
+        self.preconditioner = None  # let go of the old one first
+        self.preconditioner = Preconditioner(grams, self.rho, centred=self._is_centred)
         self.cg_work = 0.0
 
     def _product(self, P: np.ndarray) -> np.ndarray:
