@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+from numba import types
 
-from ._jit import kernel
+from ._jit import by_type, kernel
 from ._prox import free_classes, free_weight, project_free
 from ._rows import row_axpy, row_dot
 
@@ -87,22 +88,60 @@ def mean_weights(loss, active, y, C, b, weights):
         weights[place] = C[i] * free_weight(loss, q) * q / loss.k
 
 
-def sampled_gram(
-    X: np.ndarray | sp.csr_array, tau: float, members: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """Σ weight_i x_i x_i^T (d + 1, d + 1) in float64, from an even choice of the members."""
+def row_axpy_squares(rows, i, w, tau, scale):
+    """w_j += scale·x_ij² for all features, the constant one too."""
+
+
+@by_type(row_axpy_squares)
+def _row_axpy_squares(rows, i, w, tau, scale):
+    if isinstance(rows, types.Array):
+
+        def dense(rows, i, w, tau, scale):
+            for j in range(rows.shape[1]):
+                w[j] += scale * rows[i, j] * rows[i, j]
+            w[w.size - 1] += scale * tau * tau
+
+        return dense
+
+    def csr(rows, i, w, tau, scale):
+        data, indices, indptr = rows
+        for p in range(indptr[i], indptr[i + 1]):
+            w[indices[p]] += scale * data[p] * data[p]
+        w[w.size - 1] += scale * tau * tau
+
+    return csr
+
+
+@kernel
+def column_squares(rows, tau, members, weights, out):
+    """out (d + 1,) = Σ weight_i x_ij² of all members."""
+    out[:] = 0.0
+    for place in range(members.size):
+        row_axpy_squares(rows, members[place], out, tau, weights[place])
+
+
+def sampled_gram(X, rows, tau, members, weights):
+    """Σ weight_i x_i x_i^T (d + 1, d + 1) in float64, from an even choice of the members.
+
+    The diagonal is that of all members: a column that is zero in every row of the choice would
+    otherwise look flat, and CG would have to find each such column by itself.
+    """
     d1 = X.shape[1] + 1
-    stride = -(-members.size // (ROWS_PER_FEATURE * d1)) or 1
-    members, weights = members[::stride], stride * weights[::stride]
+    stride = max(1, -(-members.size // (ROWS_PER_FEATURE * d1)))
+    chosen, shares = members[::stride], stride * weights[::stride]
     gram = np.zeros((d1, d1))
-    for first in range(0, members.size, GATHERED_ROWS):
-        here = slice(first, first + GATHERED_ROWS)
-        part = np.empty((members[here].size, d1))
-        rows = X[members[here]]
-        part[:, :-1] = rows.toarray() if sp.issparse(rows) else rows
+    for first in range(0, chosen.size, GATHERED_ROWS):
+        here = chosen[first : first + GATHERED_ROWS]
+        part = np.empty((here.size, d1))
+        part[:, :-1] = X[here].toarray() if sp.issparse(X) else X[here]
         part[:, -1] = tau
-        part *= np.sqrt(weights[here])[:, None]
+        part *= np.sqrt(shares[first : first + GATHERED_ROWS])[:, None]
         gram += part.T @ part
+    if stride > 1:
+        exact = np.empty(d1)
+        column_squares(rows, tau, members, weights, exact)
+        diagonal = np.diag_indices(d1)
+        gram[diagonal] = np.maximum(gram[diagonal], exact)
     return gram
 
 

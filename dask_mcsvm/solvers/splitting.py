@@ -75,7 +75,7 @@ class Splitting:
         self.columns = np.zeros((k, d + 1))  # W by classes
         self.rho, self.steps, self.since_fresh = FIRST_RHO, 0, 0
         self.preconditioner: Preconditioner | None = None
-        self.cg_work = 0.0
+        self.cg_work, self.decrement = 0.0, np.inf
         self.best_primal, self.best_columns = np.inf, self.columns
         self.dual_held, self.scale_held = 0.0, 1.0  # of no multipliers at all
         with self.blas.limit(limits=1, user_api="blas"):
@@ -129,10 +129,10 @@ class Splitting:
         self.dual_held = self.dual_here
         self.scale_held = self.scale_here
         if self.steps <= FEW_STEPS:
-            self.rho = min(self.rho * RHO_UP, MOST_RHO)
+            self.rho = min(self.rho * RHO_UP ** (2 if self.steps == 1 else 1), MOST_RHO)
         elif self.steps >= MANY_STEPS:
             self.rho = max(self.rho * RHO_DOWN, LEAST_RHO)
-        self.steps = 0
+        self.steps, self.decrement = 0, np.inf
         self._look()
 
     def _step(self) -> int:
@@ -141,6 +141,7 @@ class Splitting:
         work = self.n * self.k + products * self.free
         self.steps += 1
         first = float(np.vdot(self.g, P))
+        self.decrement = -0.5 * first
         if first >= 0:  # nothing left to gain but rounding
             self.steps = MOST_STEPS
             return work
@@ -170,14 +171,14 @@ class Splitting:
             )  # fmt: skip
             here = linear + t * square + sum(parts)
             if abs(here) <= -SLOPE_LEFT * first:
-                break
+                return t
             if here < 0:
                 low, slope_low = t, here
             else:
                 high, slope_high = t, here
             share = slope_low / (slope_low - slope_high) if np.isfinite(high) else 0.0
             t = low + min(max(share, 0.1), 0.9) * (high - low) if np.isfinite(high) else 2 * t
-        return t
+        return low or t
 
     # -- Newton's system ---------------------------------------------------------------------------
 
@@ -206,7 +207,8 @@ class Splitting:
             start, members = np.empty(self.k + 1, np.int64), np.empty(size, np.int64)
             free_rows(self.loss, self.active, self.y, self.C, self.T, start, members, weights)
         grams = (
-            sampled_gram(self.X, self.tau, members[a:z], weights[a:z]) for a, z in pairwise(start)
+            sampled_gram(self.X, self.rows, self.tau, members[a:z], weights[a:z])
+            for a, z in pairwise(start)
         )
         self.preconditioner = None  # let go of the old one first
         self.preconditioner = Preconditioner(grams, self.rho, centred=self._is_centred)
