@@ -155,7 +155,7 @@ def tol_for(target: float, optimum: float) -> float:
     When P comes down to the target, the gap is at least (target - D*) / target, whatever D is; so a
     tol just below it is never met before the target is, and the solver looks from 1.44 times it on.
     """
-    return max(1e-6, 0.9 * (target - optimum) / target)
+    return max(1e-6, 0.97 * (target - optimum) / target)
 
 
 def run_to_target(

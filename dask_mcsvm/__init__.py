@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dask_mcsvm.estimators import LinearMCSVC as LinearMCSVC
+    from dask_mcsvm.estimators.larank import LaRankSVC as LaRankSVC
 
 # The one place of the version; pyproject.toml reads it here. Asking importlib.metadata instead
 # would cost more than everything else in this file.
 __version__ = "0.1.0"
 
-__all__ = ["LinearMCSVC", "__version__"]
+__all__ = ["LaRankSVC", "LinearMCSVC", "__version__"]
 
-_HOME = {"LinearMCSVC": "dask_mcsvm.estimators"}
+_HOME = {
+    "LaRankSVC": "dask_mcsvm.estimators.larank",
+    "LinearMCSVC": "dask_mcsvm.estimators",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -136,6 +136,17 @@ def saying_what_to_type() -> Iterator[None]:
         raise better from error
 
 
+def is_lazy(X: Any) -> bool:
+    """Whether X is read chunk by chunk: a Dask collection, Zarr, a dataset or its path.
+
+    By names: asking Dask would import it, also for those who never use it.
+    """
+    if isinstance(X, str | os.PathLike):
+        return True
+    home = type(X).__module__.split(".")
+    return home[0] in {"dask", "dask_expr", "zarr"} or home[:2] == ["dask_mcsvm", "storage"]
+
+
 def check_rows(estimator: Any, X: Any) -> Rows:
     """X of a fitted estimator's `predict`: numeric, finite, 2-d, with the columns of the fit.
 
@@ -262,10 +273,8 @@ def check_sample_weight(sample_weight: Any, n: int) -> FloatArray | None:
     return weights
 
 
-def class_weights(
-    class_weight: Any, classes: npt.NDArray[Any], y: npt.NDArray[np.int32], weights: FloatArray
-) -> FloatArray:
-    """One factor per class, (k,) float64.
+def class_weights(class_weight: Any, classes: npt.NDArray[Any], counts: FloatArray) -> FloatArray:
+    """One factor per class, (k,) float64; ``counts`` (k,) is the sum of weights in each class.
 
     "balanced" counts weights, not rows, over the classes that have any, so that a weight of 3
     is the same as three copies and a weight of 0 the same as no row.
@@ -274,7 +283,6 @@ def class_weights(
     if class_weight is None:
         return np.ones(k)
     if isinstance(class_weight, str) and class_weight == "balanced":
-        counts = np.bincount(y, weights, minlength=k)
         present = counts > 0
         factors = np.zeros(k)
         factors[present] = counts.sum() / (present.sum() * counts[present])
@@ -347,10 +355,12 @@ def check_training_set(
     class_weight: Any,
     dtype: np.dtype[Any] | None,
     reset: bool = True,
+    part: bool = False,
 ) -> TrainingSet:
     """Check X, y and weights; the estimator stays as it was, whatever happens.
 
-    With reset=False the columns of X must be those of the fit, as in `validate_data`.
+    With reset=False the columns of X must be those of the fit, as in `validate_data`. With
+    part=True these rows are some of many, and may be of one class.
     """
     # validate_data writes what it learns about the columns: let it write on a copy.
     shadow = copy.copy(estimator)
@@ -362,12 +372,14 @@ def check_training_set(
     classes, places = encode_labels(y, classes)
     given = check_sample_weight(sample_weight, places.size)
     weights = np.ones(places.size) if given is None else given
-    weights = weights * class_weights(class_weight, classes, places, weights)[places]
+    counts = np.bincount(places, weights, minlength=classes.size).astype(np.float64)
+    weights = weights * class_weights(class_weight, classes, counts)[places]
     kept = None
     if not weights.all():
         kept = weights > 0
         X, places, weights = X[kept], places[kept], weights[kept]
-    _check_two_classes(classes, places, kept)
+    if not part:
+        _check_two_classes(classes, places, kept)
     rows = as_rows(X, working_dtype(X.dtype, dtype))
     return TrainingSet(rows, places, weights, classes, kept, features)
 

@@ -32,6 +32,10 @@ class CheckpointError(ValueError):
     """A checkpoint is damaged, of another version, or held by another fit."""
 
 
+class ClusterLostError(RuntimeError):
+    """The scheduler or all workers went away in the middle of a fit."""
+
+
 class PrecisionWarning(UserWarning):
     """A tolerance was asked for that the arithmetic of the fit cannot reach."""
 

@@ -5,9 +5,16 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from dask_mcsvm._validation import check_integer, check_n_jobs, check_rows, check_training_set
+from dask_mcsvm._validation import (
+    check_integer,
+    check_n_jobs,
+    check_rows,
+    check_training_set,
+    is_lazy,
+)
 from dask_mcsvm.estimators._certificate import Certificate, Trained, certify
 from dask_mcsvm.estimators._predict import best_classes, class_scores, two_class_decision
 
@@ -22,7 +29,7 @@ class LinearModel:
     n_jobs: int | None
     _trained: Trained
 
-    def decision_function(self, X: Any) -> npt.NDArray[Any]:
+    def decision_function(self, X: Any) -> Any:
         """Scores of the classes.
 
         Parameters
@@ -36,17 +43,41 @@ class LinearModel:
             the first, except for one-vs-rest, where the second's score is the answer by itself.
         """
         check_is_fitted(self)
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy import lazy_scores
+
+            return lazy_scores(self, X)
         scores = class_scores(check_rows(self, X), self.coef_, self.intercept_)
         if scores.shape[1] == 2:
             return two_class_decision(scores, self._trained.formulation)
         return scores
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Any:
         """The class with the highest score, shape (n_samples,), for each row of X."""
+        check_is_fitted(self)
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy import lazy_labels
+
+            return lazy_labels(self, X)
         best: npt.NDArray[Any] = self.predict_topk(X, 1)[:, 0]
         return best
 
-    def predict_topk(self, X: Any, n: int) -> npt.NDArray[Any]:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy: the weighted share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            In memory or lazy; a dataset has labels and weights of its own.
+        """
+        check_is_fitted(self)
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy import lazy_accuracy
+
+            return lazy_accuracy(self, X, y, sample_weight)
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+
+    def predict_topk(self, X: Any, n: int) -> Any:
         """The n classes with the highest scores, best first.
 
         Parameters
@@ -65,6 +96,10 @@ class LinearModel:
         k = self.classes_.size
         if n > k:
             raise ValueError(f"n is {n}, but there are {k} classes; type n={k} to rank them all.")
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy import lazy_topk
+
+            return lazy_topk(self, X, n)
         X = check_rows(self, X)
         best = best_classes(X, self.coef_, self.intercept_, self._trained.formulation, n)
         labels: npt.NDArray[Any] = self.classes_[best]

@@ -3,20 +3,22 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
-logger = logging.getLogger("dask_mcsvm")
+from dask_mcsvm.progress import Record, line_of
 
-Record = dict[str, Any]
+logger = logging.getLogger("dask_mcsvm")
 
 
 @contextmanager
 def progress(
     verbose: int, callbacks: Sequence[Callable[[Record], object]]
 ) -> Iterator[Callable[[Record], bool]]:
-    """Yields the `on_epoch` of one fit: it logs, calls back, and says whether to stop."""
+    """Yields the `on_epoch` of one fit: it logs, calls back, and says whether to stop.
+
+    A callback that has a `close` method is closed when the fit ends, however it ends.
+    """
 
     def on_epoch(record: Record) -> bool:
         if verbose:
@@ -27,7 +29,13 @@ def progress(
         return any(isinstance(a, bool | np.bool_) and bool(a) for a in answers)
 
     with _audible_logger() if verbose else _silence():
-        yield on_epoch
+        try:
+            yield on_epoch
+        finally:
+            for callback in callbacks:
+                close = getattr(callback, "close", None)
+                if callable(close):
+                    close()
 
 
 @contextmanager
@@ -51,26 +59,3 @@ def _audible_logger() -> Iterator[None]:
         logger.setLevel(level)
         if handler is not None:
             logger.removeHandler(handler)
-
-
-def line_of(record: Record) -> str:
-    """One epoch in words; what was not measured in it is left out.
-
-    Examples
-    --------
-    >>> line_of({"epoch": 3, "seconds": 0.41, "gap": 0.027, "active": 0.5})
-    'epoch 3  0.41 s  gap 2.7e-02  active 50%'
-    """
-    formats = {
-        "primal": "primal {:.6g}",
-        "dual": "dual {:.6g}",
-        "gap": "gap {:.1e}",
-        "active": "active {:.0%}",
-    }
-    # A schedule may cut an epoch short or run over it: 3, but also 3.27.
-    parts = [f"epoch {round(record['epoch'], 2):g}", f"{record['seconds']:.2f} s"]
-    for name, text in formats.items():
-        value = record.get(name)
-        if value is not None and np.isfinite(value):
-            parts.append(text.format(value))
-    return "  ".join(parts)

@@ -1,5 +1,6 @@
 """An estimator's parameters, checked and spelled out, and the problem they pose."""
 
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,16 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
 from dask_mcsvm.formulations import formulation_name
-from dask_mcsvm.training import SOLVERS, Plan, Problem, check_solver_options, make_plan
+from dask_mcsvm.training import (
+    DASK_SOLVERS,
+    EARLY_SHRINK,
+    SOLVERS,
+    Plan,
+    Problem,
+    check_solver_options,
+    make_plan,
+    parse_size,
+)
 
 
 @dataclass(frozen=True)
@@ -38,14 +48,23 @@ class Settings:
     n_jobs: int
     warm_start: bool
     options: dict[str, Any]
+    checkpoint: str | None
+    resume: bool
+    scratch: str | None
+    memory_limit: int | None
     callbacks: tuple[Callable[[dict[str, Any]], object], ...]
     verbose: int
     seed: int
 
 
-def read_settings(estimator: Any) -> Settings:
-    """Check every parameter that can be checked without looking at the data."""
-    solver = check_choice("solver", estimator.solver, ("auto", *SOLVERS))
+def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
+    """Check every parameter that can be checked without looking at the data.
+
+    `lazy` says that the rows are read chunk by chunk; each kind of rows has its own solvers.
+    """
+    known = ("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)
+    solver = check_choice("solver", estimator.solver, known)
+    _check_kind(estimator, solver, lazy)
     verbose = estimator.verbose
     return Settings(
         formulation=formulation_name(estimator.formulation),
@@ -59,7 +78,13 @@ def read_settings(estimator: Any) -> Settings:
         dtype=check_dtype(estimator.dtype),
         n_jobs=check_n_jobs(estimator.n_jobs),
         warm_start=check_flag("warm_start", estimator.warm_start),
-        options=check_solver_options(solver, estimator.solver_options),
+        options=dict(estimator.solver_options or {})
+        if lazy or solver == EARLY_SHRINK
+        else check_solver_options(solver, estimator.solver_options),
+        checkpoint=_read_path("checkpoint", estimator.checkpoint),
+        resume=check_flag("resume", estimator.resume),
+        scratch=_read_path("scratch", estimator.scratch),
+        memory_limit=_read_bytes(estimator.memory_limit),
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_integer(
             "verbose",
@@ -69,6 +94,62 @@ def read_settings(estimator: Any) -> Settings:
         ),
         seed=draw_seed(estimator.random_state),
     )
+
+
+def wants_early_shrink(X: Any, settings: Settings) -> bool:
+    """Asked for, or what "auto" takes for a dataset that has to be read within a limit."""
+    if settings.solver == EARLY_SHRINK:
+        return True
+    on_disk = isinstance(X, str | os.PathLike) or type(X).__name__ == "Dataset"
+    limited = settings.memory_limit is not None and on_disk
+    return settings.solver == "auto" and limited and settings.formulation == "one_vs_rest"
+
+
+def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
+    if lazy and solver in SOLVERS:
+        raise ValueError(
+            f"solver={solver!r} works on rows in memory, but X is read chunk by chunk; use "
+            "solver='auto', or pass X.compute()."
+        )
+    if not lazy and solver in DASK_SOLVERS:
+        raise ValueError(
+            f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
+            "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
+        )
+    names = ("checkpoint", "scratch", "memory_limit")
+    kept = [name for name in names if getattr(estimator, name) is not None]
+    if not lazy and solver != EARLY_SHRINK and (kept or estimator.resume):
+        name = kept[0] if kept else "resume"
+        raise ValueError(
+            f"{name} is for fits on Dask arrays and datasets, but X is in memory; leave it out, or "
+            "pass dask.array.from_array(X, chunks=(10_000, -1))."
+        )
+    if estimator.resume and estimator.checkpoint is None:
+        raise ValueError('resume=True needs checkpoint="folder", the one to go on from.')
+    if (lazy or solver == EARLY_SHRINK) and estimator.warm_start:
+        raise ValueError(
+            "warm_start keeps alpha in memory, which a fit chunk by chunk does not; use "
+            'checkpoint="folder" and resume=True.'
+        )
+
+
+def _read_path(name: str, value: object) -> str | None:
+    if value is None or isinstance(value, str | os.PathLike):
+        return None if value is None else os.fspath(value)
+    raise bad_parameter(name, value, "a path or None", f'{name}="folder"')
+
+
+def _read_bytes(value: object) -> int | None:
+    if value is None:
+        return None
+    try:
+        size = parse_size(value)
+    except (TypeError, ValueError):
+        size = 0
+    if size <= 0 or isinstance(value, bool):
+        needed = "a number of bytes above 0 or a text"
+        raise bad_parameter("memory_limit", value, needed, 'memory_limit="2GB"')
+    return size
 
 
 def _read_tau(fit_intercept: object, scaling: object) -> float | None:

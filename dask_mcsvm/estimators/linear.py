@@ -7,9 +7,17 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
-from dask_mcsvm._validation import TrainingSet, check_rows, check_training_set, working_dtype
+from dask_mcsvm._validation import (
+    TrainingSet,
+    check_rows,
+    check_training_set,
+    is_lazy,
+    working_dtype,
+)
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
-from dask_mcsvm.estimators._certificate import Trained, class_totals
+from dask_mcsvm.estimators import _certificate
+from dask_mcsvm.estimators._certificate import Trained
+from dask_mcsvm.estimators._files import ModelFile
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._progress import progress
@@ -18,13 +26,14 @@ from dask_mcsvm.estimators._settings import (
     plan_for,
     pose,
     read_settings,
+    wants_early_shrink,
     warn_of_precision,
 )
 from dask_mcsvm.estimators._warm import KeptAlpha
-from dask_mcsvm.training import Fit, Plan, Problem, train
+from dask_mcsvm.training import Fit, train
 
 
-class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
+class LinearMCSVC(ClassifierMixin, LinearModel, ModelFile, BaseEstimator):
     """Linear multi-class support vector machine, solved exactly and certified.
 
     Minimizes 1/2 ||W||^2 + sum_i C_i loss_i over the weights of all classes together, where
@@ -36,8 +45,12 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
     ----------
     formulation : {"crammer_singer", "weston_watkins", "lee_lin_wahba", "one_vs_rest"}
         The loss; "cs", "ww", "llw" and "ovr" for short.
-    solver : {"auto", "sdm"}
-        "sdm" is the sequential dual method: exact steps of one example at a time.
+    solver : {"auto", "sdm", "shards", "rounds", "averaging", "classes", "early_shrink"}
+        "sdm" is the sequential dual method for rows in memory: exact steps of one example at a
+        time. The others work on Dask: "shards" by row chunks, for all formulations; "rounds"
+        (weston_watkins), "averaging" (lee_lin_wahba) and "classes" (one_vs_rest) by groups of
+        classes, for models larger than a worker. "early_shrink" (one_vs_rest) reads a dataset
+        several times larger than memory.
     C : float
         Cost of a unit of loss, above 0. Large values fit the rows, small ones keep W small.
     tol : float
@@ -59,6 +72,17 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
         Threads: None is one, -1 all cores. The result is repeatable for the same number.
     warm_start : bool
         Keep the dual variables, and start the next fit on the same rows from them.
+    checkpoint : path or None
+        On Dask: a folder, seen by all workers, that holds the state of the fit after every so
+        many epochs, whole or not at all.
+    resume : bool
+        Go on from the checkpoint, if there is one; it must be of the same data and parameters.
+    scratch : path or None
+        On Dask without a checkpoint: a folder, seen by all workers, for the state of the fit.
+        By default a temporary one, if all workers are on this machine.
+    memory_limit : int, text such as "2GB", or None
+        With "early_shrink": bytes to use beyond what the process holds. On Dask: rows stay in the
+        workers' memory between epochs only if they take less than 0.4 of it.
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
@@ -130,6 +154,10 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
         dtype: Any = None,
         n_jobs: int | None = None,
         warm_start: bool = False,
+        checkpoint: Any = None,
+        resume: bool = False,
+        scratch: Any = None,
+        memory_limit: Any = None,
         solver_options: dict[str, Any] | None = None,
         callbacks: Any = (),
         verbose: int = 0,
@@ -146,6 +174,10 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
         self.dtype = dtype
         self.n_jobs = n_jobs
         self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.resume = resume
+        self.scratch = scratch
+        self.memory_limit = memory_limit
         self.solver_options = solver_options
         self.callbacks = callbacks
         self.verbose = verbose
@@ -156,16 +188,18 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, classes: Any = None) -> Self:
-        """Train on rows in memory.
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
+        """Train on rows in memory, or chunk by chunk with Dask.
 
         Parameters
         ----------
-        X : array-like or SciPy sparse of shape (n_samples, n_features)
+        X : array-like, SciPy sparse, Dask array or frame, Zarr array, or path, (n, n_features)
             NumPy, pandas or any SciPy sparse format (CSR is not converted). Never changed, and
-            not copied if it is C-contiguous or canonical CSR of the arithmetic's dtype.
-        y : array-like of shape (n_samples,)
-            Labels: integers or strings.
+            not copied if it is C-contiguous or canonical CSR of the arithmetic's dtype. Dask
+            arrays, dense or of CSR chunks, are trained on by the current client's workers, or by
+            threads without one. A path is that of a dataset written by this package.
+        y : array-like or Dask array of shape (n_samples,)
+            Labels: integers or strings. A dataset has its own.
         sample_weight : array-like of shape (n_samples,), optional
             Factors of C, at least 0. A weight of 2 is two copies of the row, 0 is none.
         classes : array-like of shape (n_classes,), optional
@@ -183,7 +217,10 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
         PrecisionWarning
             If `tol` is below what float32 can reach.
         """
-        settings = read_settings(self)
+        lazy = is_lazy(X)
+        settings = read_settings(self, lazy=lazy)
+        if lazy or wants_early_shrink(X, settings):
+            return self._fit_chunks(X, y, sample_weight, classes, settings)
         data = self._check_training_set(X, y, sample_weight, classes, settings.dtype)
         last = getattr(self, "_alpha", None) if settings.warm_start else None
         self._learn(data, settings, last)
@@ -232,6 +269,13 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
         -------
         str
         """
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy import pose_lazy
+
+            settings = read_settings(self, lazy=True)
+            text = str(pose_lazy(X, y, None, None, self.class_weight, settings)[1])
+            print(text)
+            return text
         settings = read_settings(self)
         if y is None:
             if not hasattr(self, "classes_"):
@@ -258,6 +302,29 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
             dtype=dtype,
         )
 
+    def _fit_chunks(
+        self, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+    ) -> Self:
+        """Fit rows that are read chunk by chunk."""
+        # Dask and Numba are imported by those who use them.
+        if wants_early_shrink(X, settings):
+            from dask_mcsvm.estimators._out_of_core import fit_early_shrink as fit_rows
+        else:
+            from dask_mcsvm.estimators._lazy import fit_lazy as fit_rows
+
+        fit, labels, features, plan, trained = fit_rows(
+            self, X, y, sample_weight, classes, settings
+        )
+        self._warn_unless_converged(fit, settings)
+        self._remember(labels, features, plan, fit, trained)
+        return self
+
+    def _warn_unless_converged(self, fit: Fit, settings: Settings) -> None:
+        if fit.stop == "max_epochs" and not fit.converged and settings.tol > 0:
+            name = type(self).__name__
+            message = convergence_message(name, settings.max_epochs, fit.gap, settings.tol)
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+
     def _learn(self, data: TrainingSet, settings: Settings, last: KeptAlpha | None) -> KeptAlpha:
         """Everything of `fit` that follows the checks; returns what the next one may start from."""
         warn_of_precision(settings, data.rows.dtype)
@@ -275,44 +342,42 @@ class LinearMCSVC(ClassifierMixin, LinearModel, BaseEstimator):
                 start=start,
                 on_epoch=on_epoch,
             )
-        if fit.stop == "max_epochs" and not fit.converged and settings.tol > 0:
-            name = type(self).__name__
-            message = convergence_message(name, settings.max_epochs, fit.gap, settings.tol)
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        self._warn_unless_converged(fit, settings)
+        assert fit.alpha is not None
         kept = KeptAlpha(fit.alpha, data.y, data.kept, data.classes, problem.formulation)
-        self._remember(data, settings, problem, plan, fit, kept)
-        return kept
-
-    def _remember(
-        self,
-        data: TrainingSet,
-        settings: Settings,
-        problem: Problem,
-        plan: Plan,
-        fit: Fit,
-        kept: KeptAlpha,
-    ) -> None:
-        """Set the fitted attributes, all at the end: a fit that fails has changed none."""
-        d = data.rows.shape[1]
-        for stale in ("feature_names_in_", "_alpha"):
-            self.__dict__.pop(stale, None)
-        self.__dict__.update(data.features)
-        self.classes_ = data.classes
-        self.coef_ = fit.W[:d].T  # a view: the solver's layout is also the best for predict
-        self.intercept_ = problem.tau * fit.W[d]
-        self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
-        self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
-        self.density_ = np.count_nonzero(self.coef_) / self.coef_.size
-        self.dual_density_ = fit.dual_density
-        self.plan_, self.solver_ = plan, plan.solver
-        self._trained = Trained(
+        trained = Trained(
             formulation=problem.formulation,
             C=settings.C,
             tau=problem.tau,
             class_weight=self.class_weight,
             dtype=data.rows.dtype,
             n_given=data.n_given,
-            totals=class_totals(problem.y, problem.C, problem.n_classes),
+            totals=_certificate.class_totals(problem.y, problem.C, problem.n_classes),
         )
+        self._remember(data.classes, data.features, plan, fit, trained)
         if settings.warm_start:
             self._alpha = kept
+        return kept
+
+    def _remember(
+        self,
+        classes: Any,
+        features: dict[str, Any],
+        plan: Any,
+        fit: Fit,
+        trained: Trained,
+    ) -> None:
+        """Set the fitted attributes, all at the end: a fit that fails has changed none."""
+        d = features["n_features_in_"]
+        for stale in ("feature_names_in_", "_alpha"):
+            self.__dict__.pop(stale, None)
+        self.__dict__.update(features)
+        self.classes_ = classes
+        self.coef_ = fit.W[:d].T  # a view: the solver's layout is also the best for predict
+        self.intercept_ = trained.tau * fit.W[d]
+        self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
+        self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
+        self.density_ = np.count_nonzero(self.coef_) / self.coef_.size
+        self.dual_density_ = fit.dual_density
+        self.plan_, self.solver_ = plan, plan.solver
+        self._trained = trained

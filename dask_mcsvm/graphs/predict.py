@@ -20,7 +20,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
-from .regroup import Graph, Key
+from .state import Graph, Key
 
 Array: TypeAlias = npt.NDArray[Any]
 #: Some classes of the k, ascending, and numbers that belong to them: columns of W, or scores.

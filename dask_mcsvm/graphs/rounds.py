@@ -1,8 +1,8 @@
 """Weston-Watkins by rounds of class groups, one epoch as one graph (Alber et al., Algorithm 4).
 
-A visit of the groups (a, b) changes alpha_im with y_i in a and m in b, and the other way round. It
-reads W_a, W_b and the rows of a and b, nothing else, so the visits of a round run side by side.
-There is no barrier task: a visit waits for the weights that the round before left behind.
+A visit of the groups (a, b) changes alpha_im with both y_i and m in a or b. It reads W_a, W_b and
+the rows of a and b, nothing else, so the visits of a round run side by side. There is no barrier
+task: a visit waits for the weights that the round before left behind.
 
     group-rows  a ───────────────┐
     ww-weights  a (round r - 1) ─┤                ┌─ ww-weights  a (round r)
@@ -11,256 +11,263 @@ There is no barrier task: a visit waits for the weights that the round before le
     group-rows  b ───────────────┘
 
 Where a group has its rows in several blocks, a visit is a chain of tasks, one block of each side
-at a time.
+at a time. The variables of a group's rows for its own classes take part in every visit and travel
+with its weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
-from ._visits import (
-    Visit,
+from ._blocks import PairDuals, RoundWeights
+from ._pairs import (
+    Meeting,
     add_own,
     add_pair,
-    finish_weights,
-    item,
-    own_visit,
-    pair_visit,
+    finish_group,
+    meet,
+    start_group,
     start_own,
     start_pair,
-    start_weights,
-    sum_tallies,
-    zero_weights,
+    zero_group,
 )
-from .regroup import Graph, Key
-from .schedule import Groups, Round, visit_rounds
+from ._tasks import pick, sum_tallies, tally_bounds
+from .certify import primal
+from .regroup import regroup
+from .rows import Rows
+from .schedule import Groups, circle_rounds
+from .state import Block, Graph, Key, Stage, State
 
-#: Visits in which a variable may stay where it is before it rests, and the number for "no rest".
-PATIENCE, EVERYTHING = 3, 255
-
-
-@dataclass(frozen=True)
-class RoundsState:
-    """Keys of all that an epoch reads and writes.
-
-    Attributes
-    ----------
-    weights : tuple of keys
-        ``weights[g]`` is a `GroupWeights`.
-    duals : mapping of (a, b), a <= b, to a tuple of keys
-        One per step of the visit: a `PairDuals`, or where a = b a `Side`.
-    """
-
-    weights: tuple[Key, ...]
-    duals: Mapping[tuple[int, int], tuple[Key, ...]]
+#: The stiffness of the soft intercept doubles every so many epochs, until it is 1 and rounds are
+#: plain coordinate ascent.
+STIFFER_EPOCHS = 50
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """A graph, the keys of the state it leaves, and the key of its `Tally`."""
+class Rounds:
+    """Weston-Watkins by rounds of class groups: a `Solver`.
 
-    graph: Graph
-    state: RoundsState
-    report: Key
-
-
-def ww_start(
-    blocks: Sequence[Sequence[Key]],
-    groups: Groups,
-    *,
-    n_features: int,
-    dtype: npt.DTypeLike,
-    tau: float,
-    run: str,
-) -> tuple[Graph, RoundsState]:
-    """W = 0 and alpha = 0, but for rows without features, whose optimum is known [BOX-Z].
+    State is ``weights-g``, the columns of group g and the variables of its rows for its own classes
+    (`RoundWeights`), and ``duals-a-b-s``, the variables of the rows of blocks s of the groups a < b
+    for the classes of the other (`PairDuals`).
 
     Parameters
     ----------
-    blocks : sequence of sequences of keys
-        Of the `RowBlock` s of each group (see `regroup`).
+    rows : Rows
+        The training set.
     groups : tuple of tuples of int
-        Classes of each group.
-    n_features : int
-        Columns of X.
-    """
-    graph: Graph = {}
-    sizes = [len(group) for group in groups]
-    weights = tuple(("ww-start-weights", run, g) for g in range(len(groups)))
-    for g, key in enumerate(weights):
-        graph[key] = Task(key, start_weights, n_features + 1, sizes[g], np.dtype(dtype))
-    duals = {}
-    for a, b in pairs_of(visit_rounds(len(groups))):
-        steps = range(steps_of(blocks, a, b))
-        duals[a, b] = tuple(("ww-start-duals", run, a, b, step) for step in steps)
-        for step, made in zip(steps, duals[a, b], strict=True):
-            rows = [block_ref(blocks, g, step) for g in members(a, b)]
-            graph[made] = Task(
-                made, start_own if a == b else start_pair, *rows, sizes[a], sizes[b],
-                np.dtype(dtype), tau=tau,
-            )  # fmt: skip
-    return graph, RoundsState(weights, duals)
-
-
-def ww_epoch(
-    state: RoundsState,
-    blocks: Sequence[Sequence[Key]],
-    *,
-    tau: float,
-    seed: int | tuple[int, ...],
-    epoch: int,
-    run: str,
-    passes: int = 1,
-    slices: int = 1,
-    patience: int = PATIENCE,
-) -> Epoch:
-    """Every variable is visited once: all groups with themselves, then all pairs, in rounds.
-
-    Parameters
-    ----------
-    state : RoundsState
-        Keys of the state before; the graph refers to them and does not hold them.
-    blocks : sequence of sequences of keys
-        Of the `RowBlock` s of each group.
-    seed, epoch : int
-        The order of rounds and rows depends on these and on the groups that meet.
+        Classes of each group (see `schedule.balanced_groups`).
+    seed : tuple of int
+        The order of rounds and rows depends on it, on the epoch and on the groups that meet.
     run : str
         Told apart by it are the tasks of fits that run at the same time.
-    passes : int
-        How often a visit goes over its rows, after the first time only over those that moved.
+    n_blocks : int or tuple of int
+        In how many blocks the rows of a group (of each group) are kept.
     slices : int
-        The rows of each group are cut at random into so many slices, and the rounds are gone
-        through once for each.
-    patience : int
-        A variable that stayed where it was in so many visits rests; 255 visits everything.
-
-    Returns
-    -------
-    Epoch
+        The rounds are gone through so often in an epoch, each time for a part of the visits.
+    passes : int
+        How often a visit goes over its rows.
+    rho : float
+        Stiffness of the soft intercept at first, above 0 and at most 1.
+    recall : int
+        Every so many epochs each row is visited with each group once, whatever its preference.
     """
-    graph: Graph = {}
-    seeds = (seed,) if isinstance(seed, int) else tuple(seed)
-    weights, duals = list(state.weights), dict(state.duals)
-    for part in range(slices):
-        for r, pairs in enumerate(shuffled_rounds(len(weights), (*seeds, epoch, part))):
-            for a, b in pairs:
-                task, name = (own_visit, "own") if a == b else (pair_visit, "pair")
-                keys = []
-                for step, held in enumerate(duals[a, b]):
-                    how = Visit(seeds, epoch, (a, b), step, part, slices, passes, patience, tau)
-                    key = (f"ww-{name}-{epoch}", run, part, r, a, b, step)
-                    left = (f"ww-weights-{epoch}", *key[1:])
-                    add_visit(graph, key, task, weights, held, blocks, left, visit=how)
-                    keys.append(pick(graph, (f"ww-duals-{epoch}", *key[1:]), key, 1 + (a != b)))
-                duals[a, b] = tuple(keys)
-    report = add_report(graph, weights, epoch, run)
-    return Epoch(graph, RoundsState(tuple(weights), duals), report)
+
+    rows: Rows
+    groups: Groups
+    seed: tuple[int, ...]
+    run: str
+    n_blocks: int | tuple[int, ...] = 1
+    slices: int = 4
+    passes: int = 1
+    rho: float = 1.0
+    recall: int = 20
+    data: Graph = field(init=False)
+    held: tuple[Key, ...] = field(init=False)
+    blocks: tuple[tuple[Key, ...], ...] = field(init=False)
+
+    kinds: ClassVar[Mapping[str, type[Block]]] = {"weights": RoundWeights, "duals": PairDuals}
+
+    def __post_init__(self) -> None:
+        dealt = regroup(self.rows, self.groups, n_blocks=self.n_blocks, run=self.run)
+        object.__setattr__(self, "data", self.rows.graph | dealt.graph)
+        object.__setattr__(self, "blocks", dealt.blocks)
+        object.__setattr__(self, "held", tuple(key for keys in dealt.blocks for key in keys))
+
+    def start(self) -> Stage:
+        """W = 0 and alpha = 0, but for rows without features, whose optimum is known [BOX-Z]."""
+        graph: Graph = {}
+        state: dict[str, Key] = {}
+        tallies: list[Key] = []
+        key: Key
+        for g, group in enumerate(self.groups):
+            own = []
+            for step, rows in enumerate(self.blocks[g]):
+                key = ("ww-start-own", self.run, g, step)
+                graph[key] = Task(key, start_own, TaskRef(rows), classes=self._classes(g))
+                own.append(TaskRef(key))
+            key = state[f"weights-{g}"] = ("ww-start-weights", self.run, g)
+            shape = self.rows.n_features + 1, len(group)
+            graph[key] = Task(key, start_group, List(*own), shape=shape, dtype=self.rows.dtype)
+            tallies.append(pick(graph, ("ww-start-tally", *key[1:]), key, 1))
+        for members in self._pairs():
+            sizes = [len(self.groups[g]) for g in members]
+            for step in range(self._steps(members)):
+                key = ("ww-start", self.run, *members, step)
+                graph[key] = Task(key, start_pair, *self._rows_of(members, step), sizes=sizes)
+                name = duals_name(members, step)
+                state[name] = pick(graph, ("ww-start-duals", *key[1:]), key, 0)
+                tallies.append(pick(graph, ("ww-start-tally", *key[1:]), key, 1))
+        report = ("ww-start-report", self.run)
+        graph[report] = Task(report, sum_tallies, List(*map(TaskRef, tallies)))
+        return Stage(graph, state, report)
+
+    def epoch(self, state: State, epoch: int) -> Stage:
+        """All pairs of groups, in rounds; once for each slice."""
+        graph: Graph = {}
+        left = dict(state)
+        met: set[int] = set()
+        for part in range(self.slices):
+            for r, pairs in enumerate(self._shuffled_rounds(epoch, part)):
+                for members in pairs:
+                    for step in range(self._steps(members)):
+                        meeting = Meeting(
+                            self.seed, epoch, members, step, part, self.slices, self.passes,
+                            epoch % self.recall == 0, self.theta(epoch),
+                            tuple(g not in met for g in members),
+                        )  # fmt: skip
+                        met |= set(members)
+                        key = (f"ww-pair-{epoch}", self.run, part, r, *members, step)
+                        self._add_meeting(graph, key, left, meeting)
+        return Stage(graph, left, self._add_report(graph, left, f"ww-report-{epoch}"))
+
+    def certify(self, state: State, epoch: int) -> Stage:
+        """W made anew from alpha in float64 by the rounds of an epoch; primal and dual of it."""
+        graph: Graph = {}
+        left: dict[str, Key] = {}
+        for g in range(len(self.groups)):
+            left[f"weights-{g}"] = self._add_own(graph, state[f"weights-{g}"], g, epoch)
+        for members in self._pairs():
+            for step in range(self._steps(members) if len(members) == 2 else 0):
+                key = (f"ww-refresh-{epoch}", self.run, *members, step)
+                graph[key] = Task(
+                    key, add_pair, *self._arguments(left, state, members, step),
+                    **self._common(members),
+                )  # fmt: skip
+                for place, g in enumerate(members):
+                    moved = (f"ww-refresh-weights-{epoch}", *key[1:], place)
+                    left[f"weights-{g}"] = pick(graph, moved, key, place)
+        for g in range(len(self.groups)):
+            done, name = (f"ww-refreshed-{epoch}", self.run, g), f"weights-{g}"
+            graph[done] = Task(
+                done, finish_group, TaskRef(left[name]), TaskRef(state[name]),
+                theta=self.theta(epoch),
+            )  # fmt: skip
+            left[name] = done
+        dual = self._add_report(graph, left, f"ww-dual-{epoch}")
+        parts = [(classes, left[name]) for classes, name in self.weights(left)]
+        looks, value = primal(
+            self.held, parts, formulation="weston_watkins", tau=self.rows.tau, name=f"ww-{epoch}",
+            run=self.run,
+        )  # fmt: skip
+        report = (f"ww-bounds-{epoch}", self.run)
+        graph[report] = Task(report, tally_bounds, TaskRef(dual), TaskRef(value))
+        return Stage(graph | looks, dict(state) | left, report)
+
+    def weights(self, state: State) -> list[tuple[npt.NDArray[np.intp], str]]:
+        """Classes of each group and the name of its block."""
+        return [(self._classes(g), f"weights-{g}") for g in range(len(self.groups))]
+
+    def theta(self, epoch: int) -> float:
+        """How much a change of the intercepts weighs in this epoch [TRADE]."""
+        return float(min(1.0, self.rho * 2.0 ** (epoch / STIFFER_EPOCHS)))
+
+    # -- parts of a graph --------------------------------------------------------------------------
+
+    def _add_meeting(self, graph: Graph, key: Key, state: dict[str, Key], meeting: Meeting) -> None:
+        """Add one step of a visit and pick its results; `state` moves on."""
+        members, step = meeting.groups, meeting.step
+        graph[key] = Task(
+            key, meet, *self._arguments(state, state, members, step), meeting=meeting,
+            **self._common(members),
+        )  # fmt: skip
+        name, *rest = key
+        for place, g in enumerate(members):
+            moved = (name.replace("pair", "weights"), *rest, g)
+            state[f"weights-{g}"] = pick(graph, moved, key, place)
+        kept = (name.replace("pair", "duals"), *rest)
+        state[duals_name(members, step)] = pick(graph, kept, key, len(members))
+
+    def _add_own(self, graph: Graph, weights: Key, g: int, epoch: int) -> Key:
+        """Begin a refresh of a group with its own rows and classes."""
+        held: Key = (f"ww-refresh-start-{epoch}", self.run, g)
+        graph[held] = Task(held, zero_group, TaskRef(weights))
+        for step, rows in enumerate(self.blocks[g]):
+            key = (f"ww-refresh-own-{epoch}", self.run, g, step)
+            graph[key] = Task(
+                key, add_own, TaskRef(held), TaskRef(rows), step=step, classes=self._classes(g),
+                tau=self.rows.tau,
+            )  # fmt: skip
+            held = key
+        return held
+
+    def _arguments(
+        self, weights: State, duals: State, members: tuple[int, ...], step: int
+    ) -> tuple[Any, ...]:
+        """Weights, duals and rows of a step of a visit."""
+        return (
+            List(*(TaskRef(weights[f"weights-{g}"]) for g in members)),
+            TaskRef(duals[duals_name(members, step)]),
+            List(*self._rows_of(members, step)),
+        )
+
+    def _add_report(self, graph: Graph, state: State, name: str) -> Key:
+        """Sum the tallies of the groups, in their order; the weights stay where they are."""
+        tallies = [
+            pick(graph, (f"{name}-part", self.run, g), state[f"weights-{g}"], 1)
+            for g in range(len(self.groups))
+        ]
+        report = (name, self.run)
+        graph[report] = Task(report, sum_tallies, List(*map(TaskRef, tallies)))
+        return report
+
+    def _classes(self, g: int) -> npt.NDArray[np.intp]:
+        return np.array(self.groups[g], np.intp)
+
+    def _common(self, members: tuple[int, ...]) -> dict[str, Any]:
+        """What all tasks of a pair are told."""
+        return {"classes": [self._classes(g) for g in members], "tau": self.rows.tau}
+
+    def _pairs(self) -> Iterator[tuple[int, ...]]:
+        """All pairs of groups; one group alone meets itself."""
+        return (members for pairs in self._rounds() for members in pairs)
+
+    def _rounds(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        return circle_rounds(len(self.groups)) or (((0,),),)
+
+    def _shuffled_rounds(self, epoch: int, part: int) -> list[tuple[tuple[int, ...], ...]]:
+        """The rounds in random order."""
+        rounds = self._rounds()
+        order = np.random.default_rng([*self.seed, epoch, part]).permutation(len(rounds))
+        return [rounds[r] for r in order]
+
+    def _steps(self, members: tuple[int, ...]) -> int:
+        """Tasks of a visit: as many as the longest side has blocks."""
+        return max(len(self.blocks[g]) for g in members)
+
+    def _rows_of(self, members: tuple[int, ...], step: int) -> list[TaskRef | None]:
+        """The blocks of the groups that a step works on; None where one has no more."""
+        return [
+            TaskRef(self.blocks[g][step]) if step < len(self.blocks[g]) else None for g in members
+        ]
 
 
-def ww_refresh(
-    state: RoundsState,
-    blocks: Sequence[Sequence[Key]],
-    *,
-    tau: float,
-    epoch: int,
-    run: str,
-) -> Epoch:
-    """W made anew from alpha in float64, which stops the drift of a float32 W.
-
-    The same rounds as an epoch. ``gain`` of its report is the dual objective itself, with alpha
-    clipped to its box; the weights it leaves have the dtype that they had.
-    """
-    graph: Graph = {}
-    weights: list[Key] = []
-    for g, old in enumerate(state.weights):
-        weights.append(("ww-refresh-start", run, epoch, g))
-        graph[weights[g]] = Task(weights[g], zero_weights, TaskRef(old))
-    for r, pairs in enumerate(visit_rounds(len(weights))):
-        for a, b in pairs:
-            task = add_own if a == b else add_pair
-            for step, held in enumerate(state.duals[a, b]):
-                key = (f"ww-refresh-{epoch}", run, 0, r, a, b, step)
-                left = (f"ww-refresh-weights-{epoch}", *key[1:])
-                add_visit(graph, key, task, weights, held, blocks, left, tau=tau)
-    for g, old in enumerate(state.weights):
-        done = (f"ww-refreshed-{epoch}", run, g)
-        graph[done] = Task(done, finish_weights, TaskRef(weights[g]), TaskRef(old))
-        weights[g] = done
-    report = add_report(graph, weights, epoch, run, name="ww-refresh")
-    return Epoch(graph, RoundsState(tuple(weights), dict(state.duals)), report)
-
-
-def add_visit(
-    graph: Graph,
-    key: Key,
-    task: Callable[..., Any],
-    weights: list[Key],
-    duals: Key,
-    blocks: Sequence[Sequence[Key]],
-    left: Key,
-    **how: Any,
-) -> None:
-    """Add one step of a visit of the groups that `key` names.
-
-    `weights` moves on to what it leaves, under the key `left` and the group's number.
-    """
-    *_, a, b, step = key
-    groups = members(a, b)
-    graph[key] = Task(
-        key,
-        task,
-        *(TaskRef(weights[g]) for g in groups),
-        TaskRef(duals),
-        *(block_ref(blocks, g, step) for g in groups),
-        **how,
-    )
-    for place, g in enumerate(groups):
-        weights[g] = pick(graph, (*left, g), key, place)
-
-
-def pick(graph: Graph, key: Key, source: Key, place: int) -> Key:
-    """Add a task that takes one item of a result, so that the others need not travel with it."""
-    graph[key] = Task(key, item, TaskRef(source), place)
-    return key
-
-
-def add_report(graph: Graph, weights: Sequence[Key], epoch: int, run: str, name: str = "ww") -> Key:
-    """Sum the tallies of the groups, in their order; the weights stay where they are."""
-    tallies = [
-        pick(graph, (f"{name}-tally-{epoch}", run, g), key, 1) for g, key in enumerate(weights)
-    ]
-    report = (f"{name}-report-{epoch}", run)
-    graph[report] = Task(report, sum_tallies, List(*map(TaskRef, tallies)))
-    return report
-
-
-def members(a: int, b: int) -> tuple[int, ...]:
-    """The groups that meet."""
-    return (a,) if a == b else (a, b)
-
-
-def steps_of(blocks: Sequence[Sequence[Key]], a: int, b: int) -> int:
-    """Tasks of a visit: as many as the longer side has blocks."""
-    return max(len(blocks[a]), len(blocks[b]))
-
-
-def block_ref(blocks: Sequence[Sequence[Key]], g: int, step: int) -> TaskRef | None:
-    """The block of a group that a step works on; None where it has no more."""
-    return TaskRef(blocks[g][step]) if step < len(blocks[g]) else None
-
-
-def pairs_of(rounds: Sequence[Round]) -> Iterator[tuple[int, int]]:
-    return (pair for pairs in rounds for pair in pairs)
-
-
-def shuffled_rounds(n_groups: int, seed: tuple[int, ...]) -> list[Round]:
-    """The groups with themselves first, the other rounds in random order."""
-    alone, *rounds = visit_rounds(n_groups)
-    order = np.random.default_rng(seed).permutation(len(rounds))
-    return [alone, *(rounds[r] for r in order)]
+def duals_name(members: tuple[int, ...], step: int) -> str:
+    """Name of the block of alpha of one step of a visit."""
+    return f"duals-{members[0]}-{members[-1]}-{step}"

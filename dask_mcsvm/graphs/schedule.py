@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 #: The classes of each group, ascending.
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
-#: Visits that may run side by side: pairs a < b of groups, or (a, a).
+#: Visits that may run side by side: pairs a < b of groups.
 Round: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -95,15 +95,3 @@ def circle_rounds(n_groups: int) -> tuple[Round, ...]:
         rounds.append(tuple(sorted(pair for pair in pairs if pair[1] < n_groups)))
         ring[1:] = [ring[-1], *ring[1:-1]]
     return tuple(round_ for round_ in rounds if round_)
-
-
-def visit_rounds(n_groups: int) -> tuple[Round, ...]:
-    """The rounds of one epoch: every group with itself, then every pair once.
-
-    Examples
-    --------
-    >>> visit_rounds(3)
-    (((0, 0), (1, 1), (2, 2)), ((1, 2),), ((0, 2),), ((0, 1),))
-    """
-    alone = tuple((a, a) for a in range(n_groups))
-    return (alone, *circle_rounds(n_groups)) if alone else ()

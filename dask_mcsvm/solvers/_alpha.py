@@ -13,6 +13,7 @@ import numpy as np
 from numba import types
 
 from ._jit import by_type
+from ._simd import prefetch
 
 
 class SparseAlpha(NamedTuple):
@@ -36,6 +37,10 @@ def alpha_load(alpha, i, y, classes, a):
 
 def alpha_store(alpha, i, classes, a, q):
     """Replace what is stored for example i by the nonzeros among a[:q]."""
+
+
+def alpha_prefetch(alpha, i):
+    """Ask the cache for the variables of example i, which a coming visit will read."""
 
 
 def alpha_has_room(alpha, k):
@@ -103,6 +108,18 @@ def _alpha_store(alpha, i, classes, a, q):
                 alpha.values[p] = a[c]
                 p += 1
         alpha.size[i] = count
+
+    return sparse
+
+
+@by_type(alpha_prefetch)
+def _alpha_prefetch(alpha, i):
+    if isinstance(alpha, types.Array):
+        return lambda alpha, i: prefetch(alpha, i * alpha.shape[1])
+
+    def sparse(alpha, i):
+        prefetch(alpha.classes, alpha.start[i])
+        prefetch(alpha.values, alpha.start[i])
 
     return sparse
 

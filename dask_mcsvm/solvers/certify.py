@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ._alpha import alpha_load
-from ._jit import by_type, kernel
-from ._rows import row_axpy, row_scores, row_update
+from ._jit import allocating_kernel, by_type, kernel
+from ._rows import row_axpy, row_scores, row_update, row_update_all, updates_all
 from ._screen import screen
 from ._steps import CS, LLW, WW
 
@@ -85,7 +85,7 @@ def _column_weights(loss, a, q, C):
     return box
 
 
-@kernel
+@allocating_kernel
 def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
     """Add to W (d + 1, last - first), float64, columns first..last of W(alpha).
 
@@ -93,7 +93,7 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
     part of the dual objective that is linear in alpha, of all classes.
     """
     classes, a = scratch.classes, scratch.v
-    narrow, factors = scratch.classes.copy(), np.empty(classes.size)
+    narrow, factors, spread = classes.copy(), np.empty(classes.size), np.empty(classes.size)
     linear = 0.0
     for i in range(y.size):
         q = alpha_load(alpha, i, y[i], classes, a)
@@ -105,7 +105,12 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
                 narrow[count] = classes[c] - first
                 factors[count] = a[c]
                 count += 1
-        if count > 0:
+        if count > 2 and updates_all(W):
+            spread[: last - first] = 0
+            for c in range(count):
+                spread[narrow[c]] = factors[c]
+            row_update_all(rows, i, W, tau, spread)
+        elif count > 0:
             row_update(rows, i, W, tau, narrow, factors, count)
         if common != 0 and shift.size > 0:
             row_axpy(rows, i, shift, tau, common)
@@ -125,7 +130,7 @@ def finish_block(block, shift, first, W, squares):
             W[j, first + c] = value
 
 
-@kernel
+@allocating_kernel
 def examine(loss, rows, y, C, tau, alpha, W, start, stop, seen, scratch):
     """Loss and share of the gap of examples start..stop at W, float64, into ``seen`` (n, 2)."""
     s = np.empty(W.shape[1])

@@ -4,15 +4,20 @@ from ._json import decode_classes, encode_classes
 from .checkpoint import Checkpoint, read_block, write_block
 from .dataset import Dataset, open_dataset
 from .dataset_write import write_dataset
+from .describe import describe, kind_of
 from .libsvm import convert_libsvm
 from .model import load_model, save_model
+from .scratch import Scratch
 
 __all__ = [
     "Checkpoint",
     "Dataset",
+    "Scratch",
     "convert_libsvm",
     "decode_classes",
+    "describe",
     "encode_classes",
+    "kind_of",
     "load_model",
     "open_dataset",
     "read_block",

@@ -9,6 +9,15 @@ from typing import Any
 import numpy as np
 
 SOLVERS: tuple[str, ...] = ("sdm",)
+#: The solver by class groups of each formulation that has one, and all that work on Dask.
+BY_GROUPS = {
+    "weston_watkins": "rounds",
+    "lee_lin_wahba": "averaging",
+    "one_vs_rest": "classes",
+}
+DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS.values())
+#: Out of core, for one-vs-rest.
+EARLY_SHRINK = "early_shrink"
 SCHEDULES: tuple[str, ...] = ("adaptive", "shrink", "uniform")
 STOPS: tuple[str, ...] = ("gap", "violation")
 
@@ -96,3 +105,41 @@ def make_plan(
         dtype=np.dtype(dtype).name,
         n_jobs=n_jobs,
     )
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """What a fit by early shrinking will do."""
+
+    reason: str
+    n: int
+    d: int
+    k: int
+    nnz: int
+    dtype: str
+    n_jobs: int
+    chunks: int
+    memory_limit: int | None
+    solver: str = EARLY_SHRINK
+    formulation: str = "one_vs_rest"
+
+    def __str__(self) -> str:
+        limit = "no limit" if self.memory_limit is None else f"{self.memory_limit / 2**20:,.0f} MiB"
+        return "\n".join(
+            [
+                f"solver       {self.solver}: {self.reason}",
+                f"formulation  {self.formulation}",
+                f"data         {self.n:,} x {self.d:,}, {self.nnz:,} nonzeros, {self.k:,} classes, "
+                f"{self.dtype}, {self.chunks:,} chunks",
+                f"schedule     one pass over all rows, then over those still free; "
+                f"n_jobs={self.n_jobs}",
+                f"memory       {limit} beyond what the process holds",
+            ]
+        )
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from a number or a text such as "2GB"."""
+    from dask.utils import parse_bytes
+
+    return int(parse_bytes(value))

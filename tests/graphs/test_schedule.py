@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_mcsvm.graphs.schedule import balanced_groups, circle_rounds, visit_rounds, ww_costs
+from dask_mcsvm.graphs.schedule import balanced_groups, circle_rounds, ww_costs
 
 sizes = st.integers(0, 10**12)
 costs_of_classes = st.lists(sizes, max_size=40)
@@ -94,7 +94,7 @@ def test_every_pair_meets_once(n_groups):
 
 @given(st.integers(0, 41))
 def test_no_group_is_twice_in_a_round(n_groups):
-    for pairs in visit_rounds(n_groups):
+    for pairs in circle_rounds(n_groups):
         busy = [g for a, b in pairs for g in {a, b}]
         assert len(busy) == len(set(busy))
 
@@ -113,9 +113,3 @@ def test_an_odd_number_rests_each_group_once(n_groups):
         resting += set(range(n_groups)) - {g for pair in pairs for g in pair}
     expected = list(range(n_groups)) if n_groups % 2 and n_groups > 1 else []
     assert sorted(resting) == expected
-
-
-def test_an_epoch_visits_each_group_with_itself_in_one_round():
-    assert visit_rounds(3)[0] == ((0, 0), (1, 1), (2, 2))
-    assert visit_rounds(1) == (((0, 0),),)
-    assert visit_rounds(0) == ()

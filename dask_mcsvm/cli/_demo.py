@@ -1,7 +1,4 @@
-"""``dask mcsvm``: the command line.
-
-Every ``dask`` command imports this module, so it imports nothing but click until a command runs.
-"""
+"""``dask mcsvm demo``."""
 
 from typing import Any
 
@@ -23,12 +20,7 @@ SAME_IN_PYTHON = f"""\
     print(model.fit(X_train, y_train).gap_, model.score(X_test, y_test))"""
 
 
-@click.group()
-def mcsvm() -> None:
-    """Exact multi-class support vector machines."""
-
-
-@mcsvm.command()
+@click.command()
 def demo() -> None:
     """Train the four formulations on handwritten digits, in memory."""
     import time

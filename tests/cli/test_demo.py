@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dask_mcsvm import LinearMCSVC
-from dask_mcsvm.cli import FORMULATIONS, SAME_IN_PYTHON, _digits
+from dask_mcsvm.cli._demo import FORMULATIONS, SAME_IN_PYTHON, _digits
 
 DASK = [sys.executable, "-m", "dask"]
 SCRIPT = [str(Path(sys.executable).with_name("dask"))]

@@ -1,0 +1,226 @@
+"""What a fitted LaRankSVC does: score rows in memory, write itself to disk, come back."""
+
+import os
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
+
+from dask_mcsvm._validation import as_rows, check_rows
+from dask_mcsvm.errors import ModelFormatError
+from dask_mcsvm.solvers.larank import Kernel, LaRank, kernel_matrix, norms_of, rebuild
+from dask_mcsvm.storage import decode_classes, encode_classes, load_model, save_model
+
+#: Kernel values and scores of a block of rows held at once.
+BLOCK_BYTES = 32 * 2**20
+#: Numbers that a saved model brings back besides its arrays.
+SAVED = ("n_features_in_", "gamma_", "n_iter_", "primal_", "dual_", "gap_", "stop_", "history_")
+
+
+class Scorer:
+    """Scores of rows: a small, picklable part of a model.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    support : ndarray or csr_array of shape (P, d), or ndarray of shape (P,)
+        Rows of the support patterns; their numbers if the kernel is precomputed.
+    beta : csr_array of shape (k, P)
+    W : ndarray of shape (d, k) or None
+        Of a linear kernel.
+    """
+
+    def __init__(self, kernel: Kernel, support: Any, beta: Any, W: Any) -> None:
+        self.kernel, self.support, self.W = kernel, support, W
+        self.n_classes, self.transposed = beta.shape[0], sp.csc_array(beta.T)
+        self.dtype = np.dtype(np.float64) if W is None else W.dtype
+        self.norms = norms_of(support) if W is None and support.ndim == 2 else None
+
+    def __call__(self, X: Any) -> npt.NDArray[Any]:
+        """Scores (n, k) of checked rows."""
+        out: npt.NDArray[Any] = np.zeros((X.shape[0], self.n_classes), self.dtype)
+        if self.W is None and self.support.shape[0] == 0:
+            return out
+        widest = max(self.n_classes, self.support.shape[0], 1)
+        step = max(1, BLOCK_BYTES // (8 * widest))
+        for start in range(0, X.shape[0], step):
+            out[start : start + step] = self._scores(X[start : start + step])
+        return out
+
+    def _scores(self, X: Any) -> Any:
+        if self.W is not None:
+            return X.astype(self.W.dtype, copy=False) @ self.W
+        if self.kernel.name == "precomputed":
+            values = X[:, self.support]
+            values = values.toarray() if sp.issparse(values) else values
+            return np.asarray(values, np.float64) @ self.transposed
+        rows = as_rows(alike(X, self.support), self.support.dtype)
+        values = kernel_matrix(self.kernel, rows, self.support, self.norms)
+        return values.astype(np.float64) @ self.transposed
+
+
+def alike(X: Any, support: Any) -> Any:
+    """X dense where the support is, CSR where it is."""
+    if sp.issparse(support):
+        return X if sp.issparse(X) else sp.csr_array(X)
+    return X.toarray() if sp.issparse(X) else X
+
+
+def decide(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The decision function: scores, or for two classes the second's less the first's."""
+    return scores if scores.shape[1] != 2 else np.asarray(scores[:, 1] - scores[:, 0])
+
+
+def best(scores: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """The place of the best class of each row, the first of equals."""
+    return np.asarray(scores.argmax(axis=1))
+
+
+class LaRankModel:
+    """Methods of an estimator whose fit left `_run` and `classes_`."""
+
+    classes_: npt.NDArray[Any]
+    n_features_in_: int
+    support_: npt.NDArray[np.int64]
+    support_vectors_: Any
+    dual_coef_: Any
+    coef_: npt.NDArray[Any]
+    _run: LaRank
+
+    def decision_function(self, X: Any) -> Any:
+        """Scores of the classes.
+
+        Parameters
+        ----------
+        X : array-like, SciPy sparse or Dask array of shape (n_samples, n_features)
+            For a precomputed kernel the values between these rows and all training rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
+            For two classes the score of the second less that of the first. Lazy if X is.
+        """
+        check_is_fitted(self)
+        if is_lazy(X):
+            from dask_mcsvm.graphs.larank import lazy_scores
+
+            return lazy_scores(X, self._scorer(), decide, self.classes_.size)
+        return decide(self._scorer()(check_rows(self, X)))
+
+    def predict(self, X: Any) -> Any:
+        """The class with the highest score, shape (n_samples,), for each row of X; lazy if X is."""
+        check_is_fitted(self)
+        if is_lazy(X):
+            from dask_mcsvm.graphs.larank import lazy_labels
+
+            return lazy_labels(X, self._scorer(), best, self.classes_)
+        return self.classes_[best(self._scorer()(check_rows(self, X)))]
+
+    def _scorer(self) -> Scorer:
+        kernel = self._run.kernel
+        if kernel.name == "linear":
+            return Scorer(kernel, self.support_vectors_, self.dual_coef_, self.coef_.T)
+        rows = self.support_ if kernel.name == "precomputed" else self.support_vectors_
+        return Scorer(kernel, rows, self.dual_coef_, None)
+
+    def _expose(self, run: LaRank, numbers: npt.NDArray[np.int64] | None) -> None:
+        """Set what users read of a run; `numbers` are its examples' among the rows given."""
+        ids = run.pattern_ids()
+        counters = run.counters
+        self.support_ = ids if numbers is None else numbers[ids]
+        self.support_vectors_ = run.pattern_rows()
+        self.dual_coef_ = run.coefficients()
+        self.n_support_ = run.n_patterns
+        if run.kernel.name == "linear":
+            self.coef_ = run.model.W[:-1].T.copy()  # type: ignore[union-attr]
+        self.kernel_evaluations_ = counters["kernel_evaluations"]
+        self.cache_hits_ = counters["cache_hits"]
+        self.cache_misses_ = counters["cache_misses"]
+        self.n_arg_max_ = counters["arg_max"]
+        self.n_steps_ = counters["steps"]
+        self.dual_lost_ = counters["dual_lost"]
+        self._run = run
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the model to a folder of Zarr arrays and JSON; `partial_fit` can go on from it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Local path or fsspec URL.
+        overwrite : bool
+            Replace a model at `path`, once the new one is whole.
+
+        Raises
+        ------
+        TypeError
+            If the kernel is a function: files hold no code.
+        """
+        check_is_fitted(self)
+        if self._run.kernel.function is not None:
+            raise TypeError(
+                "kernel is a function, and files hold no code; keep support_vectors_ and "
+                'dual_coef_ yourself, or use a kernel with a name, for example kernel="rbf".'
+            )
+        state = self._run.export()
+        meta = {name: getattr(self, name) for name in SAVED}
+        meta |= {"estimator": type(self).__name__, "n_seen": int(state.pop("n_seen"))}
+        meta |= {"classes": encode_classes(self.classes_), "parameters": self._plain_parameters()}
+        run = self._run.parameters
+        kernel = run.pop("kernel")
+        run["dtype"] = np.dtype(run["dtype"]).name
+        meta["run"] = run
+        meta["kernel"] = [kernel.name, kernel.gamma, kernel.degree, kernel.coef0]
+        meta["names"] = getattr(self, "feature_names_in_", np.array([])).tolist()
+        save_model(path, {**state, "support": self.support_}, meta, overwrite=overwrite)
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        """Parameters as JSON has them; a generator and callbacks stay behind."""
+        parameters = dict(self.get_params(deep=False))  # type: ignore[attr-defined]
+        parameters["callbacks"] = []
+        if not isinstance(parameters["random_state"], int | None):
+            parameters["random_state"] = self._run.seed
+        if parameters["dtype"] is not None:
+            parameters["dtype"] = np.dtype(parameters["dtype"]).name
+        weights = parameters["class_weight"]
+        if isinstance(weights, dict):
+            parameters["class_weight"] = [list(pair) for pair in weights.items()]
+        return parameters
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that `save` wrote.
+
+        Raises
+        ------
+        ModelFormatError
+            If it is not a whole model of this estimator.
+        """
+        arrays, meta = load_model(path)
+        if meta.get("estimator") != cls.__name__:
+            raise ModelFormatError(
+                f"{path} holds a {meta.get('estimator', 'model of another kind')}; "
+                f"load it with that class, not with {cls.__name__}."
+            )
+        parameters = meta["parameters"]
+        if isinstance(parameters["class_weight"], list):
+            parameters["class_weight"] = dict(parameters["class_weight"])
+        model = cls(**{**parameters, "callbacks": ()})
+        run = dict(meta["run"], kernel=Kernel(*meta["kernel"]))
+        run["dtype"], run["operations"] = np.dtype(run["dtype"]), tuple(run["operations"])
+        support = arrays.pop("support")
+        model._expose(rebuild(run, {**arrays, "n_seen": meta["n_seen"]}), None)
+        model.support_ = support
+        model.classes_ = decode_classes(meta["classes"])
+        for name in SAVED:
+            setattr(model, name, meta[name])
+        if meta["names"]:
+            model.feature_names_in_ = np.array(meta["names"], dtype=object)  # type: ignore[attr-defined]
+        return model
+
+
+def is_lazy(X: Any) -> bool:
+    """Whether X is a Dask collection."""
+    return hasattr(X, "__dask_graph__")

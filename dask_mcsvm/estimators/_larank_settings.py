@@ -1,0 +1,166 @@
+"""LaRankSVC's parameters, checked and spelled out."""
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dask_mcsvm._validation import (
+    check_callbacks,
+    check_choice,
+    check_dtype,
+    check_flag,
+    check_integer,
+    check_number,
+    draw_seed,
+)
+from dask_mcsvm.errors import bad_parameter
+from dask_mcsvm.solvers.larank import Kernel, LaRank
+
+KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
+#: Epochs of a fit that runs until the gap closes, if the user names no number.
+GAP_EPOCHS = 1000
+#: Violations up to this are left alone, unless a gap asks for less.
+TAU = 1e-4
+#: ... and the share of the allowed gap that violations left alone may add up to.
+TAU_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of one fit. ``tol`` None is the paper's rule: primal - dual <= C."""
+
+    kernel: str
+    function: Callable[[Any, Any], Any] | None
+    gamma: float | str
+    degree: int
+    coef0: float
+    C: float
+    max_epochs: int
+    shuffle: bool
+    by_gap: bool
+    tol: float | None
+    cache_bytes: int
+    schedule: str
+    max_support: int | None
+    dtype: np.dtype[Any] | None
+    callbacks: tuple[Callable[[dict[str, Any]], object], ...]
+    verbose: int
+    seed: int
+
+    def allowed_gap(self, dual: float) -> float:
+        """Largest primal - dual at which the fit is done; a relative one is of the dual here."""
+        return self.C if self.tol is None else self.tol * dual
+
+    def tau(self, dual: float, total_cost: float) -> float:
+        """The violation that is left alone."""
+        if not self.by_gap:
+            return TAU
+        return min(TAU, TAU_SHARE * self.allowed_gap(dual) / total_cost)
+
+
+def read_settings(estimator: Any) -> Settings:
+    """Check every parameter that can be checked without looking at the data."""
+    kernel, function = estimator.kernel, None
+    if callable(kernel):
+        kernel, function = "callable", estimator.kernel
+    elif not (isinstance(kernel, str) and kernel in KERNELS):
+        needed = "a function of two arrays of rows, or one of " + ", ".join(map(repr, KERNELS))
+        raise bad_parameter("kernel", kernel, needed, 'kernel="rbf"')
+    by_gap = check_choice("stop", estimator.stop, ("epochs", "gap")) == "gap"
+    tol, support, verbose = estimator.tol, estimator.max_support, estimator.verbose
+    example = "cache_size=500"
+    return Settings(
+        kernel=kernel,
+        function=function,
+        gamma=_read_gamma(estimator.gamma),
+        degree=check_integer("degree", estimator.degree, at_least=1, example="degree=3"),
+        coef0=_read_coef0(estimator.coef0),
+        C=check_number("C", estimator.C, above=0.0, example="C=1.0"),
+        max_epochs=_read_epochs(estimator.max_epochs, by_gap),
+        shuffle=check_flag("shuffle", estimator.shuffle),
+        by_gap=by_gap,
+        tol=None if tol is None else check_number("tol", tol, at_least=0.0, example="tol=1e-3"),
+        cache_bytes=int(
+            check_number("cache_size", estimator.cache_size, above=0.0, example=example) * 2**20
+        ),
+        schedule=check_choice("schedule", estimator.schedule, ("cost", "time", "fixed")),
+        max_support=None
+        if support is None
+        else check_integer("max_support", support, at_least=2, example="max_support=1000"),
+        dtype=check_dtype(estimator.dtype),
+        callbacks=check_callbacks(estimator.callbacks),
+        verbose=check_integer(
+            "verbose",
+            int(verbose) if isinstance(verbose, bool) else verbose,
+            at_least=0,
+            example="verbose=1",
+        ),
+        seed=draw_seed(estimator.random_state),
+    )
+
+
+def _read_gamma(gamma: object) -> float | str:
+    if isinstance(gamma, str) and gamma in ("scale", "auto"):
+        return gamma
+    if isinstance(gamma, str):
+        needed = 'a finite number above 0, "scale" or "auto"'
+        raise bad_parameter("gamma", gamma, needed, 'gamma="scale"')
+    return check_number("gamma", gamma, above=0.0, example='gamma="scale"')
+
+
+def _read_coef0(coef0: object) -> float:
+    valid = isinstance(coef0, numbers.Real) and not isinstance(coef0, bool)
+    if not valid or not np.isfinite(float(coef0)):  # type: ignore[arg-type]
+        raise bad_parameter("coef0", coef0, "a finite number", "coef0=1.0")
+    return float(coef0)  # type: ignore[arg-type]
+
+
+def _read_epochs(max_epochs: object, by_gap: bool) -> int:
+    if max_epochs is None:
+        return GAP_EPOCHS if by_gap else 1
+    return check_integer("max_epochs", max_epochs, at_least=1, example="max_epochs=1")
+
+
+def resolve_gamma(gamma: float | str, d: int, variance: Callable[[], float]) -> float:
+    """gamma as a number; "scale" is 1 / (d · variance of X), as in scikit-learn."""
+    if gamma == "auto":
+        return 1.0 / d
+    if gamma == "scale":
+        spread = variance()
+        return 1.0 / (d * spread) if spread > 0 else 1.0
+    return float(gamma)
+
+
+def variance_of(X: Any) -> float:
+    """Variance of all entries of X, dense or CSR, in float64."""
+    total = square = 0.0
+    values = X.data if sp.issparse(X) else X
+    for start in range(0, values.shape[0], 4096):  # no float64 copy of all of X
+        part = values[start : start + 4096].astype(np.float64)
+        total, square = total + part.sum(), square + np.square(part).sum()
+    size = X.shape[0] * X.shape[1]
+    return float(max(0.0, square / size - (total / size) ** 2))
+
+
+def new_run(
+    settings: Settings, gamma: float, *, k: int, d: int, is_sparse: bool, dtype: np.dtype[Any]
+) -> LaRank:
+    """A run without any example."""
+    name = settings.kernel
+    kernel = Kernel(name, gamma, float(settings.degree), settings.coef0, settings.function)
+    return LaRank(
+        n_classes=k,
+        n_features=d,
+        is_sparse=is_sparse,
+        dtype=dtype,
+        kernel=kernel,
+        seed=settings.seed,
+        tau=TAU,
+        schedule=settings.schedule,
+        max_support=settings.max_support,
+        cache_bytes=settings.cache_bytes,
+    )

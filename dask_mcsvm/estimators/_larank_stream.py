@@ -1,0 +1,163 @@
+"""LaRank over Dask arrays and datasets: chunks visited one at a time by a model that travels."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_mcsvm._validation import class_weights, encode_labels, working_dtype
+from dask_mcsvm.estimators._larank_fit import Epochs, Outcome
+from dask_mcsvm.estimators._larank_settings import Settings, new_run, resolve_gamma
+from dask_mcsvm.estimators._progress import progress
+from dask_mcsvm.graphs import larank as graphs
+from dask_mcsvm.solvers.larank import LaRank
+from dask_mcsvm.storage import open_dataset
+
+#: Chunks in one graph: more of them would be read long before their turn.
+WINDOW = 4
+
+
+def fit_stream(
+    estimator: Any, settings: Settings, X: Any, y: Any, sample_weight: Any, classes: Any
+) -> tuple[LaRank, Outcome, dict[str, Any], float]:
+    """Run, outcome, what was learned about the data, and gamma."""
+    if settings.kernel == "precomputed":
+        raise ValueError(
+            'kernel is "precomputed", which needs the whole matrix in memory; pass a NumPy array, '
+            'or rows and a kernel with a name, for example kernel="rbf".'
+        )
+    if not hasattr(X, "__dask_graph__"):
+        X, y, sample_weight = _open(X, y, sample_weight)
+    chunks = graphs.chunks_of(X, y, sample_weight)
+    seen = graphs.survey(chunks).compute()
+    _check(seen)
+    labels = np.concatenate([look.labels for look in seen])
+    known, places = encode_labels(labels, classes)
+    totals = np.concatenate([look.cost for look in seen])
+    counts = np.bincount(places, totals, minlength=known.size).astype(np.float64)
+    factors = class_weights(estimator.class_weight, known, counts)
+    weighed = np.bincount(places, totals * factors[places], minlength=known.size)
+    _check_two(known, np.asarray(weighed, np.float64))
+    d, n = seen[0].d, sum(look.n for look in seen)
+    dtype = working_dtype(seen[0].dtype, settings.dtype)
+    gamma = resolve_gamma(settings.gamma, d, lambda: _variance(seen, n * d))
+    run = new_run(settings, gamma, k=known.size, d=d, is_sparse=seen[0].is_sparse, dtype=dtype)
+    cost = settings.C * factors
+    total = float((cost[places] * totals).sum())
+    bases = np.cumsum([0, *(look.n for look in seen)])
+    with progress(settings.verbose, settings.callbacks) as on_epoch:
+        plan = _Plan(
+            settings, chunks, known, cost, bases.tolist(), Epochs(settings, total, on_epoch)
+        )
+        run, outcome = plan.run(run)
+    return run, outcome, {"classes_": known, "n_features_in_": d}, gamma
+
+
+class _Plan:
+    """The epochs of one fit over chunks."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        chunks: tuple[graphs.Chunk, ...],
+        classes: npt.NDArray[Any],
+        cost: npt.NDArray[np.float64],
+        bases: list[int],
+        epochs: Epochs,
+    ) -> None:
+        self.settings, self.chunks, self.classes = settings, chunks, classes
+        self.cost, self.bases, self.epochs = cost, bases, epochs
+
+    def run(self, run: LaRank) -> tuple[LaRank, Outcome]:
+        epochs, settings = self.epochs, self.settings
+        for epoch in range(settings.max_epochs):
+            run = self._epoch(run, epoch)
+            primal, dual, certified = float("nan"), run.dual, False
+            if settings.by_gap:
+                primal, dual, certified = *self._certify(run), True
+            stopped = epochs.record(run, primal, dual, certified)
+            if certified and epochs.is_done(primal, dual):
+                return run, epochs.outcome("gap")
+            if stopped:
+                return run, epochs.outcome("callback")
+        return run, epochs.outcome("max_epochs" if settings.by_gap else "epochs")
+
+    def _epoch(self, run: LaRank, epoch: int) -> LaRank:
+        tau = self.epochs.tau(run)
+        state: Any = run
+        for window in self._windows(epoch):
+            how = [self._visit(c, epoch, tau) for c in window]
+            # Between windows the model stays on the cluster; only its size comes here.
+            state = graphs.visits(state, [self.chunks[c] for c in window], how).persist()
+            graphs.progress_of(state).compute()
+        done: LaRank = state.compute()
+        return done
+
+    def _windows(self, epoch: int) -> Iterator[list[int]]:
+        order = np.arange(len(self.chunks))
+        if self.settings.shuffle:
+            order = np.random.default_rng([self.settings.seed, epoch]).permutation(order)
+        for start in range(0, order.size, WINDOW):
+            yield order[start : start + WINDOW].tolist()
+
+    def _visit(self, chunk: int, epoch: int, tau: float) -> graphs.Visit:
+        seed = (self.settings.seed, epoch, chunk) if self.settings.shuffle else None
+        return graphs.Visit(self.classes, self.cost, self.bases[chunk], seed, tau)
+
+    def _certify(self, run: LaRank) -> tuple[float, float]:
+        """Primal and dual: what patterns tell here, and the losses of all other rows."""
+        how = [self._visit(c, 0, 0.0) for c in range(len(self.chunks))]
+        others = graphs.losses(run, self.chunks, how).compute()
+        losses, common = np.sum(others, axis=0)
+        part = run.pattern_part(None)
+        primal = part.half_square + part.slack + losses + common
+        return float(primal), float(part.linear - part.half_square + common)
+
+
+def _open(path: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    if y is not None or sample_weight is not None:
+        raise ValueError(
+            "X is a path, and a dataset has its own labels and weights; type fit(path)."
+        )
+    dataset = open_dataset(path)
+    X, labels = dataset.to_dask(labels=True)
+    return X, labels, dataset.weights_to_dask()
+
+
+def _check(seen: list[graphs.Survey]) -> None:
+    """Refuse what `fit` refuses for rows in memory."""
+    for b, look in enumerate(seen):
+        if not look.is_finite:
+            raise ValueError(
+                f"chunk {b} of X contains NaN or infinity; fill the gaps with "
+                "sklearn.impute.SimpleImputer, or drop those rows."
+            )
+        if look.n_labels != look.n or (look.n_weights != look.n):
+            raise ValueError(
+                f"chunk {b} has {look.n} rows, {look.n_labels} labels and {look.n_weights} "
+                "weights; pass one label and weight per row."
+            )
+        if not look.worst_weight >= 0:
+            raise ValueError(
+                f"sample_weight has a value of {look.worst_weight:g} in chunk {b}; weights must be "
+                "finite and at least 0: use 0 to leave a row out."
+            )
+        if look.d != seen[0].d:
+            raise ValueError(
+                f"chunk {b} has {look.d} columns and the first {seen[0].d}; pass the same columns."
+            )
+
+
+def _check_two(classes: npt.NDArray[Any], totals: npt.NDArray[np.float64]) -> None:
+    if np.count_nonzero(totals) < 2:
+        found = classes[totals > 0].tolist()
+        raise ValueError(
+            f"y has rows of positive weight of {len(found)} class(es) {found}; a classifier needs "
+            "two: add rows of another class."
+        )
+
+
+def _variance(seen: list[graphs.Survey], size: int) -> float:
+    total, square = sum(look.total for look in seen), sum(look.square for look in seen)
+    return max(0.0, square / size - (total / size) ** 2)

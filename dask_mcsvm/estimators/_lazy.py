@@ -1,0 +1,114 @@
+"""Rows that are read chunk by chunk: fit, predict and score without holding them."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dask_mcsvm._validation import class_weights, working_dtype
+from dask_mcsvm.estimators._certificate import Trained
+from dask_mcsvm.estimators._progress import progress
+from dask_mcsvm.estimators._settings import Settings, warn_of_precision
+from dask_mcsvm.graphs.predict import Model, ModelPart, decision_function, predict, predict_topk
+from dask_mcsvm.training.dask_loop import DaskProblem, Keeping, train_on_dask
+from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
+from dask_mcsvm.training.problem import Fit
+from dask_mcsvm.training.runner import Runner, find_runner
+from dask_mcsvm.training.source import Source, lazy_rows, read_source, share_of_hits
+
+
+def pose_lazy(
+    X: Any, y: Any, sample_weight: Any, classes: Any, class_weight: Any, settings: Settings
+) -> tuple[DaskProblem, DaskPlan, Runner]:
+    """Look at every chunk once, and decide how to go on."""
+    runner = find_runner()
+    source = read_source(X, y, sample_weight, classes, runner)
+    _check_two_classes(source)
+    factors = settings.C * class_weights(class_weight, source.classes, source.class_totals)
+    tau = source.largest_norm or 1.0 if settings.tau is None else settings.tau
+    dtype = working_dtype(source.dtype, settings.dtype)
+    problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype)
+    plan = make_dask_plan(
+        n=source.n, d=source.n_features, nnz=source.nnz, counts=source.counts,
+        chunks=len(source.sizes), mean_square=source.mean_square, dtype=dtype,
+        formulation=settings.formulation, tau=problem.tau, solver=settings.solver,
+        options=settings.options,
+    )  # fmt: skip
+    return problem, plan, runner
+
+
+def _check_two_classes(source: Source) -> None:
+    present = np.flatnonzero(source.counts)
+    if present.size >= 2:
+        return
+    found = f"1 class ({source.classes[present].tolist()[0]!r})" if present.size else "no class"
+    raise ValueError(
+        f"y has rows of positive weight of {found}; a classifier needs rows of at least two "
+        "classes: add rows of another class."
+    )
+
+
+def fit_lazy(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> tuple[Fit, Any, dict[str, Any], DaskPlan, Trained]:
+    """Train on the workers, and all that the estimator remembers of it."""
+    problem, plan, runner = pose_lazy(
+        X, y, sample_weight, classes, estimator.class_weight, settings
+    )
+    warn_of_precision(settings, problem.dtype)
+    keeping = Keeping(settings.checkpoint, settings.resume, settings.scratch, settings.memory_limit)
+    with progress(settings.verbose, settings.callbacks) as on_epoch:
+        fit = train_on_dask(
+            problem, plan, runner, keeping, tol=settings.tol, max_epochs=settings.max_epochs,
+            seed=settings.seed, seed_is_given=estimator.random_state is not None,
+            on_epoch=on_epoch,
+        )  # fmt: skip
+    source = problem.source
+    features: dict[str, Any] = {"n_features_in_": source.n_features}
+    if source.columns is not None:
+        features["feature_names_in_"] = source.columns
+    trained = Trained(
+        formulation=problem.formulation, C=settings.C, tau=problem.tau,
+        class_weight=estimator.class_weight, dtype=problem.dtype, n_given=source.n,
+        totals=problem.factors * source.class_totals,
+    )  # fmt: skip
+    return fit, source.classes, features, plan, trained
+
+
+def lazy_model(estimator: Any) -> Model:
+    """A fitted estimator as the tasks of a prediction see it."""
+    coef = estimator.coef_.toarray() if sp.issparse(estimator.coef_) else estimator.coef_
+    W = np.vstack([coef.T, np.asarray(estimator.intercept_, coef.dtype)[None]])
+    part = ModelPart(tuple(range(W.shape[1])), W)
+    return Model((part,), 1.0, W.dtype, estimator._trained.formulation)
+
+
+def lazy_scores(estimator: Any, X: Any) -> Any:
+    """Scores as a Dask array in the row chunks of X."""
+    return decision_function(_columns(estimator, X), lazy_model(estimator))
+
+
+def lazy_labels(estimator: Any, X: Any) -> Any:
+    """Predicted labels as a Dask array in the row chunks of X."""
+    return predict(_columns(estimator, X), lazy_model(estimator), estimator.classes_)
+
+
+def lazy_topk(estimator: Any, X: Any, top: int) -> Any:
+    """The best labels of each row as a Dask array (n, top)."""
+    return predict_topk(_columns(estimator, X), lazy_model(estimator), estimator.classes_, top)
+
+
+def lazy_accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Weighted share of right predictions, chunk by chunk."""
+    return share_of_hits(lazy_labels(estimator, X), X, y, sample_weight, find_runner())
+
+
+def _columns(estimator: Any, X: Any) -> Any:
+    rows = lazy_rows(X)
+    if rows.shape[1] != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {rows.shape[1]} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input; pass the columns that fit saw, in the "
+            "same order."
+        )
+    return rows

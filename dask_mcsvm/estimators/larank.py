@@ -1,0 +1,347 @@
+"""LaRankSVC: online multi-class SVMs with or without a kernel, in the way of scikit-learn."""
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+
+from dask_mcsvm._validation import TrainingSet, check_training_set
+from dask_mcsvm.errors import ConvergenceWarning, convergence_message
+from dask_mcsvm.estimators._larank_fit import Outcome, order_of, run_epochs
+from dask_mcsvm.estimators._larank_model import LaRankModel, alike, is_lazy
+from dask_mcsvm.estimators._larank_settings import (
+    TAU,
+    Settings,
+    new_run,
+    read_settings,
+    resolve_gamma,
+    variance_of,
+)
+from dask_mcsvm.estimators._progress import progress
+from dask_mcsvm.solvers.larank import LaRank
+
+
+class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
+    """Multi-class SVM of Crammer and Singer that learns online, with a kernel or without.
+
+    LaRank looks at examples one by one, and between two of them improves the coefficients of
+    those it has kept, as long as that pays. One pass is nearly as good as the optimum; with
+    ``stop="gap"`` it goes on until the duality gap proves the optimum. There is no intercept: a
+    linear kernel that needs one wants a constant column in X.
+
+    Parameters
+    ----------
+    kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable
+        A function takes rows (a, d) and (b, d) and returns (a, b). "precomputed": X is the matrix
+        of kernel values. "linear" keeps weights instead of kernel values.
+    C : float
+        Cost of a unit of loss, above 0.
+    gamma : float, "scale" or "auto"
+        Of "rbf", "poly" and "sigmoid", as in scikit-learn: "scale" is 1 / (n_features * X.var()),
+        "auto" 1 / n_features. `partial_fit` fixes it in its first call.
+    degree : int
+        Of "poly".
+    coef0 : float
+        Of "poly" and "sigmoid".
+    max_epochs : int or None
+        Passes over the rows. None is 1, or 1000 with ``stop="gap"``.
+    shuffle : bool
+        Visit rows in random order. In `partial_fit` the rows of one call.
+    stop : {"epochs", "gap"}
+        After `max_epochs`, or when the duality gap is small.
+    tol : float or None
+        Relative duality gap to stop at; None stops when primal - dual is at most C.
+    cache_size : float
+        Megabytes of kernel values kept. What does not fit is computed again: the model is the same.
+    schedule : {"cost", "time", "fixed"}
+        What chooses the next operation: the rise of the dual per multiply-add, per second (as in
+        the paper; not repeatable), or turns.
+    max_support : int or None
+        Support patterns kept at most; the one that the dual needs least gives way (`dual_lost_`).
+    class_weight : dict, "balanced" or None
+        Factor of C per class; "balanced" is not for `partial_fit`, which does not see all rows.
+    dtype : {"float32", "float64"} or None
+        Of rows, weights and cached kernel values. None keeps float64, all else is float32.
+    callbacks : tuple of callable
+        Each is called with a record (dict) of every epoch; returning True stops the fit.
+    verbose : int
+        Above 0: one line per epoch, through ``logging.getLogger("dask_mcsvm")``.
+    random_state : int, RandomState or None
+        Seed of the order of the rows and of the choice of operations.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    support_ : ndarray of shape (n_support,)
+        Numbers of the support patterns among the rows of the fit, or of the stream.
+    support_vectors_ : ndarray or csr_array of shape (n_support, n_features)
+    dual_coef_ : csr_array of shape (n_classes, n_support)
+        Coefficients; those of a pattern sum to zero.
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights of a linear kernel.
+    n_support_ : int
+    gamma_ : float
+        The number that `gamma` came to.
+    dual_ : float
+        The dual objective.
+    primal_, gap_ : float
+        Objective and relative duality gap; nan unless ``stop="gap"``.
+    n_iter_, history_, stop_ : int, list of dict, str
+        Epochs, a record of each, and why the fit ended: "epochs", "gap", "max_epochs", "callback".
+    kernel_evaluations_, cache_hits_, cache_misses_, n_arg_max_, n_steps_ : int
+        Kernel values computed; kernel rows of patterns found in the cache and computed again;
+        searches over all classes; successful steps.
+    dual_lost_ : float
+        What `max_support` cost the dual.
+    n_features_in_ : int
+
+    References
+    ----------
+    Bordes, Bottou, Gallinari, Weston (2007), Solving multiclass support vector machines with
+    LaRank, Algorithms 1 to 5.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dask_mcsvm import LaRankSVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LaRankSVC(random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.9, model.dual_coef_.shape == (3, model.n_support_)
+    (True, True)
+    >>> stream = LaRankSVC(kernel="linear", C=0.1, random_state=0)
+    >>> for rows in (slice(0, 50), slice(50, 100), slice(100, 150)):
+    ...     _ = stream.partial_fit(X[rows], y[rows], classes=[0, 1, 2])
+    >>> stream.coef_.shape
+    (3, 4)
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: Any = "rbf",
+        C: float = 1.0,
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        max_epochs: int | None = None,
+        shuffle: bool = True,
+        stop: str = "epochs",
+        tol: float | None = None,
+        cache_size: float = 500.0,
+        schedule: str = "cost",
+        max_support: int | None = None,
+        class_weight: Any = None,
+        dtype: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.C = C
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.max_epochs = max_epochs
+        self.shuffle = shuffle
+        self.stop = stop
+        self.tol = tol
+        self.cache_size = cache_size
+        self.schedule = schedule
+        self.max_support = max_support
+        self.class_weight = class_weight
+        self.dtype = dtype
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
+        """Train from nothing.
+
+        Parameters
+        ----------
+        X : array-like, SciPy sparse or Dask array of shape (n_samples, n_features), or a path
+            The path is that of a dataset that this package wrote. Chunks of a Dask array or a
+            dataset are visited one at a time, in random order, wherever they are: the model
+            travels, not the rows.
+        y : array-like or Dask array of shape (n_samples,)
+            Labels; a dataset has its own.
+        sample_weight : array-like or Dask array of shape (n_samples,), optional
+            Factors of C, at least 0.
+        classes : array-like of shape (n_classes,), optional
+            All classes, if y may lack some.
+
+        Returns
+        -------
+        LaRankSVC
+            Itself. If an error is raised, it is as it was before.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If ``stop="gap"`` and `max_epochs` ended the fit above `tol`.
+        """
+        settings = read_settings(self)
+        if is_lazy(X) or isinstance(X, str) or hasattr(X, "__fspath__"):
+            from dask_mcsvm.estimators._larank_stream import fit_stream
+
+            run, outcome, learned, gamma = fit_stream(self, settings, X, y, sample_weight, classes)
+            self._remember(run, outcome, learned, gamma, None)
+            return self
+        data = self._check(X, y, sample_weight, classes, settings.dtype)
+        rows = _square(data) if settings.kernel == "precomputed" else data.rows
+        run, gamma = _start(settings, rows, data.classes.size)
+        examples = run.examples(rows, data.y, settings.C * data.weights)
+        with progress(settings.verbose, settings.callbacks) as on_epoch:
+            outcome = run_epochs(run, examples, settings, on_epoch)
+        if outcome.stop == "max_epochs" and settings.tol != 0:
+            self._warn(settings, outcome)
+        numbers = None if data.kept is None else np.flatnonzero(data.kept)
+        learned = {"classes_": data.classes, **data.features}
+        self._remember(run.copy(), outcome, learned, gamma, numbers)  # a copy has no cache to hold
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from the next rows of a stream, each visited once.
+
+        With ``shuffle=False`` and a number for `gamma`, chunk after chunk gives what `fit` gives
+        on all rows at once.
+
+        Parameters
+        ----------
+        X : array-like or SciPy sparse of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        classes : array-like of shape (n_classes,)
+            All classes that will ever come; needed in the first call.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        LaRankSVC
+            Itself. If an error is raised, it is as it was before.
+        """
+        settings = read_settings(self)
+        self._check_stream(settings, classes)
+        first = not hasattr(self, "_run")
+        known = classes if first else self.classes_
+        dtype = settings.dtype if first else self._run.dtype
+        data = self._check(X, y, sample_weight, known, dtype, reset=first, part=True)
+        if first:
+            run, gamma = _start(settings, data.rows, data.classes.size)
+        else:
+            # A kernel of the user's may fail half way: the model stays as it is until all is done.
+            run = self._run if self._run.kernel.function is None else self._run.copy()
+            gamma = self.gamma_
+            run.max_support, run.schedule = settings.max_support, settings.schedule
+        run.tau = TAU
+        rows = data.rows if run.is_sparse == sp.issparse(data.rows) else _as(data.rows, run)
+        examples = run.examples(rows, data.y, settings.C * data.weights)
+        run.process(examples, order_of(data.y.size, settings.shuffle, run.seed, examples.base))
+        outcome = Outcome(float("nan"), run.dual, 1, "epochs", [])
+        learned = {"classes_": data.classes, **data.features}
+        self._remember(run, outcome, learned, gamma, None)
+        return self
+
+    def _check_stream(self, settings: Settings, classes: Any) -> None:
+        if settings.kernel == "precomputed":
+            raise ValueError(
+                'kernel is "precomputed"; partial_fit needs rows, whose kernel values to later '
+                'rows can be computed: pass a function, for example kernel="rbf".'
+            )
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight is {self.class_weight!r}; partial_fit does not see all rows: type "
+                "class_weight={label: weight, ...}, or pass sample_weight."
+            )
+        if not hasattr(self, "_run"):
+            if classes is None:
+                raise ValueError(
+                    "the first call of partial_fit needs all classes that will ever come; type "
+                    "partial_fit(X, y, classes=numpy.unique(all_labels))."
+                )
+            return
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes are not the {self.classes_.size} of the first call; they are fixed by "
+                "it: leave classes out, or start afresh with sklearn.base.clone."
+            )
+        if self._run.kernel.name != settings.kernel:
+            raise ValueError(
+                f"kernel is now {settings.kernel!r}; this model was begun with "
+                f"{self._run.kernel.name!r}: start afresh with sklearn.base.clone."
+            )
+
+    def _check(
+        self, X: Any, y: Any, weight: Any, classes: Any, dtype: Any, **how: bool
+    ) -> TrainingSet:
+        return check_training_set(
+            self,
+            X,
+            y,
+            sample_weight=weight,
+            classes=classes,
+            class_weight=self.class_weight,
+            dtype=dtype,
+            **how,
+        )
+
+    def _warn(self, settings: Settings, outcome: Outcome) -> None:
+        name, epochs = type(self).__name__, settings.max_epochs
+        tol = settings.C / outcome.primal if settings.tol is None else settings.tol
+        message = convergence_message(name, epochs, outcome.gap, tol)
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+
+    def _remember(
+        self,
+        run: LaRank,
+        outcome: Outcome,
+        learned: dict[str, Any],
+        gamma: float,
+        numbers: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """Set the fitted attributes, all at the end: a fit that fails has changed none."""
+        for stale in ("feature_names_in_", "coef_"):
+            self.__dict__.pop(stale, None)
+        self.__dict__.update(learned)
+        self.gamma_ = gamma
+        self.primal_, self.dual_, self.gap_ = outcome.primal, outcome.dual, outcome.gap
+        self.n_iter_, self.history_, self.stop_ = outcome.n_iter, outcome.history, outcome.stop
+        self._expose(run, numbers)
+
+
+def _start(settings: Settings, rows: Any, k: int) -> tuple[LaRank, float]:
+    """A run for rows like these, and the number that gamma comes to."""
+    gamma = resolve_gamma(settings.gamma, rows.shape[1], lambda: variance_of(rows))
+    is_sparse = sp.issparse(rows)
+    run = new_run(settings, gamma, k=k, d=rows.shape[1], is_sparse=is_sparse, dtype=rows.dtype)
+    return run, gamma
+
+
+def _as(rows: Any, run: LaRank) -> Any:
+    """Rows dense or CSR, as the stream began."""
+    if run.is_sparse:
+        rows = sp.csr_array(rows)
+        rows.indices, rows.indptr = rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
+        return rows
+    return np.ascontiguousarray(alike(rows, np.empty(0)))
+
+
+def _square(data: TrainingSet) -> Any:
+    """Kernel values between the rows of positive weight."""
+    n_given = data.n_given
+    if data.rows.shape[1] != n_given:
+        raise ValueError(
+            f"X has shape {(n_given, data.rows.shape[1])}; a precomputed kernel must be square, "
+            "one row and column per training row: pass K = kernel(X, X)."
+        )
+    rows = data.rows if data.kept is None else data.rows[:, data.kept]
+    return np.ascontiguousarray(rows.toarray() if sp.issparse(rows) else rows)

@@ -1,0 +1,222 @@
+"""What the tasks of `shards` compute, and the values that travel between them.
+
+Tasks are pure: kernels work on copies, so that a task may run twice, or elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_mcsvm.solvers.shard import (
+    Shard,
+    Slice,
+    add_changes,
+    blend,
+    examine_shard,
+    shard_columns,
+    slice_visits,
+    solve_slice,
+    start_shard,
+)
+
+from .rows import RowBlock
+from .state import Bounds, Tally
+
+Array = npt.NDArray[Any]
+
+
+class Weights(NamedTuple):
+    """W and what is known about it."""
+
+    W: Array  # (d + 1, k), its last row the soft intercept
+    own: Array  # (k,) float64, the last row that alpha would give
+    pull: Array  # (k,) float64, the scaled multiplier of the soft intercept
+    gaps: Array  # (chunks,) float64, what each chunk last saw of the gap
+    sums: Array  # (4,) float64: linear part of the dual, |W|² without the last row, step, loss
+    tally: Array  # (4,) float64 of the epoch: gain, violation, work, rows visited
+
+    def arrays(self) -> dict[str, Array]:
+        """All of it, by name."""
+        return self._asdict()
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Weights:
+        """The weights that `arrays` came from."""
+        return cls(**arrays)
+
+    @property
+    def dual(self) -> float:
+        """D(alpha), as exact as the sums are."""
+        return float(self.sums[0] - 0.5 * self.sums[1] - 0.5 * self.own @ self.own)
+
+
+class SliceOf(NamedTuple):
+    """Which rows of a chunk a task visits, and how."""
+
+    formulation: str
+    seed: tuple[int, int, int]  # of the fit, the epoch, the chunk
+    part: int
+    parts: int
+    tau: float
+    rho: float
+
+
+class ClassRange(NamedTuple):
+    """Columns first..last of k."""
+
+    first: int
+    last: int
+    k: int
+
+
+class Columns(NamedTuple):
+    """float64 columns of W(alpha), not yet rounded."""
+
+    classes: ClassRange
+    W: Array  # (d + 1, last - first)
+    shift: Array  # (d + 1,) LLW's common part of all columns, or empty
+    linear: float
+
+
+def start_weights(d1: int, k: int, dtype: np.dtype[Any], chunks: int) -> Weights:
+    """No weights yet."""
+    return Weights(
+        np.zeros((d1, k), dtype), np.zeros(k), np.zeros(k), np.full(chunks, np.inf), np.zeros(4),
+        np.zeros(4),
+    )  # fmt: skip
+
+
+def make_shard(rows: RowBlock, k: int, formulation: str, tau: float) -> Shard:
+    """Variables of a chunk's rows."""
+    return start_shard(rows.data(tau), k, formulation)
+
+
+def solve_rows(
+    rows: RowBlock, shard: Shard, weights: Weights, how: SliceOf
+) -> tuple[Shard, tuple[Slice, float]]:
+    """A slice of a chunk from the given weights; the shard as if all of its change were taken."""
+    soft = float(np.sqrt(how.rho))
+    square = rows.square - (1 - how.rho) * how.tau**2
+    data = rows._replace(square=square).data(how.tau * soft)
+    order = slice_visits(shard, square, list(how.seed), how.part, how.parts)
+    new, found = solve_slice(shard, data, weights.W, order, how.formulation, how.rho)
+    return new, (found, float(new.seen[:, 1].sum()))
+
+
+def combine_slices(
+    weights: Weights,
+    slices: Sequence[tuple[Slice, float]],
+    *,
+    chunks: Sequence[int],
+    lanes: int,
+    rho: float,
+    first: bool,
+) -> Weights:
+    """W moved along the sum of all changes, as far as the dual rises [LINE]."""
+    total = np.zeros_like(weights.W)
+    along = square = linear = 0.0
+    tally = np.zeros(4) if first else weights.tally.copy()
+    gaps = weights.gaps.copy()
+    for c, (found, gap) in zip(chunks, slices, strict=True):
+        along, square = add_changes(weights.W, found.change, total)
+        linear += found.linear
+        tally[1] = max(tally[1], found.violation)
+        tally[2:] += found.work, found.visited
+        gaps[c] = gap
+    moved = total[-1].astype(np.float64)
+    slope = linear - along - float(weights.W[-1].astype(np.float64) @ moved)
+    step = float(np.clip(slope / square, 0.0, 1.0)) if square > 0 else 1.0
+    tally[0] += step * slope - 0.5 * step**2 * square
+    own = weights.own + step * moved
+    sums = weights.sums.copy()
+    sums[:3] += step * linear, 2 * step * along + step**2 * square, step - sums[2]
+    # The sum of the agents' x_p is held to z by the multiplier, as ADMM shares it [SOFT].
+    mean = own / lanes
+    z = rho * (weights.pull + mean) / (lanes + rho)
+    pull = weights.pull + mean - z
+    total *= total.dtype.type(step)
+    total += weights.W
+    total[-1] = rho * (pull + mean - z)
+    return Weights(total, own, pull, gaps, sums, tally)
+
+
+def settle_shard(old: Shard, solved: tuple[Shard, Any], weights: Weights) -> Shard:
+    """alpha of a chunk moved as far as W was."""
+    return blend(old, solved[0], float(weights.sums[2]), weights.W.shape[1])
+
+
+def pick_slice(values: Sequence[Any], place: int) -> Any:
+    """One of the values a task returned, so that the others need not travel with it."""
+    return values[place]
+
+
+def report_tally(weights: Weights, n: int) -> Tally:
+    """What the epoch did with the n rows."""
+    off = weights.W[-1].astype(np.float64) - weights.own
+    gap = float(weights.gaps.sum() + 0.5 * off @ off)
+    gain, violation, work, visited = weights.tally.tolist()
+    return Tally(gain, violation, int(work), gap, min(1.0, visited / n))
+
+
+def add_columns(
+    before: Columns | None,
+    rows: RowBlock,
+    shard: Shard,
+    classes: ClassRange,
+    formulation: str,
+    tau: float,
+) -> Columns:
+    """Add one chunk's part to float64 columns of W(alpha)."""
+    if before is None:
+        d1 = rows.X.shape[1] + 1
+        W = np.zeros((d1, classes.last - classes.first))
+        wants_shift = formulation == "lee_lin_wahba" and classes.first == 0
+        shift, linear = np.zeros(d1 if wants_shift else 0), 0.0
+    else:
+        W, shift, linear = before.W.copy(), before.shift.copy(), before.linear
+    linear += shard_columns(
+        shard, rows.data(tau), rows.C, formulation, classes.k, classes.first, W, shift
+    )
+    return Columns(classes, W, shift, linear)
+
+
+def join_columns(weights: Weights, ends: Sequence[Columns]) -> Weights:
+    """W made anew from the ends of all chains; the intercept stays what it was."""
+    W, own = np.empty_like(weights.W), np.empty_like(weights.own)
+    shift = sum((end.shift for end in ends if end.shift.size), np.zeros(1))
+    linear = sum(end.linear for end in ends if end.classes.first == 0)
+    square = 0.0
+    for classes in dict.fromkeys(end.classes for end in ends):
+        columns = sum((end.W for end in ends if end.classes == classes), np.zeros((1, 1)))
+        columns = columns + shift[:, None]
+        square += float(np.vdot(columns[:-1], columns[:-1]))
+        W[:-1, classes.first : classes.last] = columns[:-1]
+        own[classes.first : classes.last] = columns[-1]
+    W[-1] = weights.W[-1]
+    sums = np.array([linear, square, weights.sums[2], 0.0])
+    return weights._replace(W=W, own=own, sums=sums)
+
+
+def look_at_rows(
+    rows: RowBlock, shard: Shard, weights: Weights, formulation: str, tau: float
+) -> tuple[Shard, tuple[float, float]]:
+    """Loss and gap of every row of a chunk, and their sums."""
+    new, loss = examine_shard(shard, rows.data(tau), rows.C, weights.W, formulation)
+    return new, (loss, float(new.seen[:, 1].sum()))
+
+
+def close_certificate(weights: Weights, seen: Sequence[tuple[float, float]]) -> Weights:
+    """The weights with the loss of all rows, summed in the order of the chunks."""
+    sums = weights.sums.copy()
+    sums[3] = sum(loss for loss, _ in seen)
+    return weights._replace(sums=sums, gaps=np.array([gap for _, gap in seen]))
+
+
+def report_bounds(weights: Weights) -> Bounds:
+    """Primal of W, intercept included, and dual of alpha."""
+    square = sum(float(np.square(row, dtype=np.float64).sum()) for row in weights.W)
+    return Bounds(0.5 * square + float(weights.sums[3]), weights.dual)

@@ -1,0 +1,137 @@
+"""The first pass over the row chunks: labels to codes, and what has to be known before a fit."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+Array = npt.NDArray[Any]
+
+
+class ChunkFacts(NamedTuple):
+    """What one pass tells about a chunk; small enough for the client."""
+
+    rows: int
+    nnz: int
+    n_bytes: int
+    square_sum: float  # Σ ‖x_i‖²
+    largest: float  # largest ‖x_i‖
+    counts: Array  # (k,) int64, rows of positive weight of each class
+    weights: Array  # (k,) float64, their weights
+    checksum: int  # of rows, codes and weights
+    is_sparse: bool
+
+
+def chunk_facts(
+    X: Any, codes: Array, weights: Array | None, *, first: int, stop: int, k: int
+) -> ChunkFacts:
+    """Look at the rows first:stop; what no solver could use is an error that names them."""
+    where = f"rows {first}:{stop}"
+    if X.ndim != 2 or X.shape[0] != stop - first or codes.shape != (stop - first,):
+        raise ValueError(
+            f"the chunk of {where} of X has shape {X.shape} and {codes.size} labels; pass one "
+            "label per row, with chunk sizes that are true."
+        )
+    values = X.data if sp.issparse(X) else np.asarray(X)
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"the chunk of {where} of X has dtype {values.dtype}; X must be numeric.")
+    square = row_squares(X)
+    if not np.isfinite(square).all():
+        row = first + int(np.flatnonzero(~np.isfinite(square))[0])
+        raise ValueError(
+            f"X contains NaN, infinity or a value too large to square in row {row} (the chunk of "
+            f"{where}); fill the gaps, or drop those rows."
+        )
+    w = np.ones(codes.size) if weights is None else check_weights(weights, codes.size, where)
+    used = w > 0
+    return ChunkFacts(
+        codes.size,
+        int(np.count_nonzero(values) if not sp.issparse(X) else X.nnz),
+        n_bytes(X),
+        float(square[used].sum()),
+        float(np.sqrt(square[used].max(initial=0.0))),
+        np.bincount(codes[used], minlength=k),
+        np.bincount(codes, w, minlength=k),
+        checksum(X, codes, w),
+        bool(sp.issparse(X)),
+    )
+
+
+def row_squares(X: Any) -> Array:
+    """‖x_i‖² in float64, (rows,)."""
+    if not sp.issparse(X):
+        rows = np.asarray(X)
+        return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    csr = sp.csr_array(X)
+    data = csr.data.astype(np.float64)
+    sums = np.concatenate([[0.0], np.cumsum(data * data)])
+    if not np.isfinite(sums[-1]):  # a sum of the whole chunk would hide which row it is
+        return np.array([float(np.square(data[a:b]).sum()) for a, b in _spans(csr.indptr)])
+    return np.asarray(sums[csr.indptr[1:]] - sums[csr.indptr[:-1]])
+
+
+def _spans(indptr: Array) -> list[tuple[int, int]]:
+    return list(zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True))
+
+
+def n_bytes(X: Any) -> int:
+    """Bytes of a chunk in memory."""
+    if sp.issparse(X):
+        return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
+    return int(np.asarray(X).nbytes)
+
+
+def checksum(X: Any, codes: Array, weights: Array) -> int:
+    """Tells other data from those a checkpoint was written for."""
+    parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (np.asarray(X),)
+    crc = 0
+    for part in (*parts, codes, weights):
+        crc = zlib.crc32(np.ascontiguousarray(part).tobytes(), crc)
+    return crc
+
+
+def check_weights(weights: Any, n: int, where: str) -> Array:
+    """Sample weights of a chunk: finite, at least 0."""
+    w = np.asarray(weights, np.float64)
+    if w.shape != (n,):
+        raise ValueError(f"sample_weight has {w.shape} for the {n} {where}; pass one per row.")
+    if not np.isfinite(w).all() or (w < 0).any():
+        raise ValueError(
+            f"sample_weight holds {w[~(w >= 0) | ~np.isfinite(w)][0]} in {where}; weights must be "
+            "finite and at least 0: use 0 to leave a row out."
+        )
+    return w
+
+
+def unique_labels(y: Any) -> Array:
+    """The labels of one chunk, sorted."""
+    labels = np.asarray(y)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("y contains NaN; every row needs a label: drop the others.")
+    return np.unique(labels.astype(str) if labels.dtype.kind == "O" else labels)
+
+
+def encode_chunk(y: Any, classes: Array, *, first: int, stop: int) -> npt.NDArray[np.int32]:
+    """Places of a chunk's labels among the sorted classes."""
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise ValueError(f"y has {labels.ndim} dimensions; pass one label per row, shape (n,).")
+    labels = labels.astype(str) if labels.dtype.kind == "O" else labels
+    places = np.searchsorted(classes, labels)
+    wrong = classes[np.minimum(places, classes.size - 1)] != labels
+    if np.any(wrong):
+        raise ValueError(
+            f"rows {first}:{stop} of y hold {labels[wrong].tolist()[0]!r}, which is not among the "
+            f"{classes.size} classes; add it to classes."
+        )
+    return places.astype(np.int32)
+
+
+def chunk_costs(codes: Array, weights: Any, factors: Array) -> npt.NDArray[np.float64]:
+    """C_i of a chunk: ``factors`` (k,) is C times the class weight."""
+    costs = factors[codes]
+    return costs if weights is None else costs * np.asarray(weights, np.float64)

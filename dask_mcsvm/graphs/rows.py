@@ -1,0 +1,167 @@
+"""Row chunks as the blocks of rows that all solvers read: validated, coded, of one float type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from dask.delayed import Delayed
+from dask.task_spec import Task, TaskRef
+
+from dask_mcsvm.solvers._rows import as_rows, read_only, square_norms
+from dask_mcsvm.solvers.sdm import Data
+
+from .state import Graph, Key
+
+
+class RowBlock(NamedTuple):
+    """Some rows of the training set."""
+
+    ids: npt.NDArray[np.int64]  # (m,) numbers of the rows in the whole set, ascending
+    X: Any  # (m, d) C-contiguous array, or csr_array without duplicates; float32 or float64
+    y: npt.NDArray[np.int32]  # (m,) code of the row's class, or its place in a group of classes
+    C: npt.NDArray[np.float64]  # (m,)
+    square: npt.NDArray[np.float64]  # (m,) ‖x_i‖² + tau²
+
+    def data(self, tau: float, sigma: float = 1.0) -> Data:
+        """What kernels take; a change of W weighs sigma times (see `Data`)."""
+        dtype = self.X.dtype
+        return Data(
+            as_rows(self.X),
+            read_only(self.y),
+            read_only(self.C.astype(dtype)),
+            read_only(self.square if sigma == 1 else sigma * self.square),
+            dtype.type(tau),
+            dtype.type(sigma),
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The training set as tasks: a graph and the key of each chunk's `RowBlock`."""
+
+    graph: Graph
+    keys: tuple[Key, ...]
+    sizes: tuple[int, ...]
+    n_features: int
+    n_classes: int
+    dtype: np.dtype[Any]
+    tau: float
+
+    @property
+    def n(self) -> int:
+        """Rows of all chunks."""
+        return sum(self.sizes)
+
+
+def row_blocks(
+    X: Sequence[Delayed],
+    y: Sequence[Delayed],
+    C: Sequence[Delayed],
+    *,
+    sizes: Sequence[int],
+    n_features: int,
+    n_classes: int,
+    dtype: npt.DTypeLike,
+    tau: float,
+    run: str,
+) -> Rows:
+    """Build the tasks that turn row chunks into blocks; computes nothing.
+
+    Parameters
+    ----------
+    X, y, C : sequences of Delayed, one per row chunk
+        Rows (dense or any SciPy CSR), codes of the classes, and the cost of each row. Such as
+        ``X.to_delayed().ravel()``.
+    sizes : sequence of int
+        Rows of each chunk; they number the rows. A chunk that turns out otherwise is an error.
+    dtype : dtype
+        Of the rows to be made: float32 or float64.
+    tau : float
+        Value of the constant feature.
+    run : str
+        Told apart by it are the tasks of fits that run at the same time.
+    """
+    graph = sources([*X, *y, *C])
+    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
+    keys = []
+    for c in range(len(sizes)):
+        key = ("rows", run, c)
+        graph[key] = Task(
+            key, make_block, TaskRef(X[c].key), TaskRef(y[c].key), TaskRef(C[c].key),
+            first=offsets[c], stop=offsets[c + 1], n_classes=n_classes, tau=tau,
+            dtype=np.dtype(dtype),
+        )  # fmt: skip
+        keys.append(key)
+    return Rows(
+        graph, tuple(keys), tuple(sizes), n_features, n_classes, np.dtype(dtype), float(tau)
+    )
+
+
+def sources(delayed: Sequence[Delayed]) -> Graph:
+    """The graphs of delayed objects as one dict; those of one collection share a graph."""
+    graphs: dict[int, Mapping[Key, Any]] = {}
+    for item in delayed:
+        graph = item.__dask_graph__()
+        graphs[id(graph)] = graph
+    return {key: task for graph in graphs.values() for key, task in graph.items()}
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def make_block(
+    X: Any,
+    y: Any,
+    C: Any,
+    *,
+    first: int,
+    stop: int,
+    n_classes: int,
+    tau: float,
+    dtype: np.dtype[Any],
+) -> RowBlock:
+    """The rows first:stop of the whole set, which are this chunk, without those that cost 0."""
+    codes, n = np.asarray(y), stop - first
+    if X.shape[0] != n or codes.shape != (n,):
+        raise ValueError(
+            f"the chunk of rows {first}:{stop} holds {X.shape[0]} rows and {codes.size} labels; "
+            "did the source change? Fit again from the start."
+        )
+    if n and not 0 <= codes.min() <= codes.max() < n_classes:
+        raise ValueError(
+            f"the chunk of rows {first}:{stop} holds class codes {codes.min()} to {codes.max()}; "
+            f"there are {n_classes} classes, 0 to {n_classes - 1}."
+        )
+    rows = as_block(X, dtype)
+    square = square_norms(as_rows(rows), n, float(tau))
+    if not np.isfinite(square).all():  # kernels take it for granted
+        row = first + int(np.flatnonzero(~np.isfinite(square))[0])
+        raise ValueError(
+            f"row {row} of X (in the chunk of rows {first}:{stop}) holds NaN, infinity or a value "
+            f"too large for {dtype}."
+        )
+    costs = np.broadcast_to(np.asarray(C, np.float64), (n,))
+    block = RowBlock(
+        np.arange(first, stop, dtype=np.int64),
+        rows,
+        codes.astype(np.int32, copy=False),
+        costs,
+        square,
+    )
+    return block if (costs > 0).all() else RowBlock._make(part[costs > 0] for part in block)
+
+
+def as_block(X: Any, dtype: np.dtype[Any]) -> Any:
+    """Rows in the form that `RowBlock` promises; copied only where they have another."""
+    if not sp.issparse(X):
+        return np.ascontiguousarray(X, dtype)
+    rows = sp.csr_array(X).astype(dtype, copy=False)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows

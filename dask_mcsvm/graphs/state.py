@@ -1,0 +1,148 @@
+"""What all solvers on Dask have in common: rows in blocks, state in blocks, an epoch as one graph.
+
+A solver is an object that builds graphs and never computes (`Solver`). Between epochs its state is
+a set of named blocks, which stay where they were made, on the workers. Now and then the loop has
+them written to disk by the workers and read back, so that the scheduler can forget the tasks that
+made them, and a fit that was killed can go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from dask.task_spec import Task, TaskRef
+
+from dask_mcsvm.storage import read_block, write_block
+
+#: Name of a task: a string, or a tuple that starts with one.
+Key: TypeAlias = Any
+Graph: TypeAlias = dict[Key, Any]
+#: Name of a block of state, such as "weights-2", to the key of its value.
+State: TypeAlias = Mapping[str, Key]
+
+
+class Block(Protocol):
+    """A block of state: arrays under names, so that it can be written without pickle."""
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All that it holds, scalars as arrays of no dimension."""
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """The block that `arrays` came from, to the last bit."""
+
+
+class Tally(NamedTuple):
+    """What the visits of an epoch did.
+
+    ``gap`` is what the visits saw of primal - dual on their way, free of charge; nan where a
+    solver sees no whole example.
+    """
+
+    gain: float = 0.0  # rise of the dual
+    violation: float = 0.0  # largest met
+    work: int = 0  # class scores computed
+    gap: float = float("nan")
+    active: float = 1.0  # share of the rows that were visited
+
+    def plus(self, other: tuple[float, float, int]) -> Tally:
+        """Counted together with the gain, violation and work of one more visit."""
+        gain, violation, work = other
+        return self._replace(
+            gain=self.gain + gain,
+            violation=max(self.violation, violation),
+            work=self.work + work,
+        )
+
+
+class Bounds(NamedTuple):
+    """What a certificate found, in float64."""
+
+    primal: float
+    dual: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A graph, the keys of the state it leaves, and the key of its report (`Tally`, `Bounds`).
+
+    The graph refers to the keys of the state before and does not hold them.
+    """
+
+    graph: Graph
+    state: dict[str, Key]
+    report: Key
+
+
+class Solver(Protocol):
+    """Builds the graphs of a fit; what it needs of the data it was given when it was made."""
+
+    @property
+    def kinds(self) -> Mapping[str, type[Block]]:
+        """The class of each block of state, by the part of its name before the first "-"."""
+
+    @property
+    def data(self) -> Graph:
+        """Graph of all that the stages read besides the state; they refer to it by key."""
+
+    @property
+    def held(self) -> tuple[Key, ...]:
+        """Those of its keys that every epoch reads: worth keeping in memory for a whole fit."""
+
+    def start(self) -> Stage:
+        """The first alpha and its W; the report is a `Tally` whose gain is the dual of it."""
+
+    def epoch(self, state: State, epoch: int) -> Stage:
+        """Visit everything about once; the report is a `Tally`."""
+
+    def certify(self, state: State, epoch: int) -> Stage:
+        """W made anew from repaired alpha in float64; the report is `Bounds`."""
+
+    def weights(self, state: State) -> list[tuple[npt.NDArray[np.intp], str]]:
+        """Classes and the name of the block whose ``W`` (d + 1, classes) holds their columns."""
+
+
+def save_state(state: State, path: str, generation: int, run: str) -> tuple[Graph, list[Key]]:
+    """Tasks that write every block of a state, and the keys of their records."""
+    graph: Graph = {}
+    keys = []
+    for name, held in state.items():
+        key = (f"save-{name}", run, generation)
+        graph[key] = Task(key, save_block, TaskRef(held), path, generation, name)
+        keys.append(key)
+    return graph, keys
+
+
+def load_state(
+    names: list[str],
+    kinds: Mapping[str, type[Block]],
+    path: str,
+    generation: int,
+    run: str,
+) -> tuple[Graph, dict[str, Key]]:
+    """Tasks that read the blocks of a state, and the keys of the blocks."""
+    graph: Graph = {}
+    state = {}
+    for name in names:
+        key = (f"load-{name}", run, generation)
+        kind = kinds[name.split("-", 1)[0]]
+        graph[key] = Task(key, load_block, kind, path, generation, name)
+        state[name] = key
+    return graph, state
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def save_block(block: Block, path: str, generation: int, name: str) -> dict[str, Any]:
+    """Write one block; its record is what a commit needs to know."""
+    return write_block(path, generation, name, block.arrays())
+
+
+def load_block(kind: type[Block], path: str, generation: int, name: str) -> Block:
+    """Read one block."""
+    return kind.from_arrays(read_block(path, generation, name))

@@ -1,0 +1,212 @@
+"""Watching a fit: a line of text, a live line for a terminal, events on a cluster.
+
+Everything here is a callback of an estimator: it is called with the record of every epoch. A
+callback that has a `close` method is closed when the fit ends, however it ends.
+"""
+
+import math
+import shutil
+import sys
+from typing import Any, TextIO
+
+Record = dict[str, Any]
+
+TOPIC = "dask-mcsvm"
+BAR_WIDTH = 18
+# Drawn at most this often, in seconds of the fit: a terminal over a network is slow.
+EVERY_SECONDS = 0.1
+
+
+def line_of(record: Record) -> str:
+    """One epoch in words; what was not measured in it is left out.
+
+    Examples
+    --------
+    >>> line_of({"epoch": 3, "seconds": 0.41, "gap": 0.027, "active": 0.5})
+    'epoch 3  0.41 s  gap 2.7e-02  active 50%'
+    """
+    formats = {
+        "primal": "primal {:.6g}",
+        "dual": "dual {:.6g}",
+        "gap": "gap {:.1e}",
+        "active": "active {:.0%}",
+        "accuracy": "accuracy {:.3f}",
+    }
+    # A schedule may cut an epoch short or run over it: 3, but also 3.27.
+    parts = [f"epoch {round(record['epoch'], 2):g}", f"{record['seconds']:.2f} s"]
+    for name, text in formats.items():
+        value = record.get(name)
+        if value is not None and math.isfinite(value):
+            parts.append(text.format(value))
+    return "  ".join(parts)
+
+
+class LiveLine:
+    """One line on a terminal, drawn over and over; silent where there is no terminal.
+
+    Parameters
+    ----------
+    tol : float, optional
+        The `tol` of the fit: with it the line has a bar and an estimate of the time left.
+    stream : text file, optional
+        By default `sys.stderr` as it is when the fit begins.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dask_mcsvm import LinearMCSVC
+    >>> from dask_mcsvm.progress import LiveLine
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LinearMCSVC(tol=1e-3, callbacks=(LiveLine(tol=1e-3),), random_state=0).fit(X, y)
+    """
+
+    def __init__(self, tol: float | None = None, stream: TextIO | None = None) -> None:
+        self.tol = tol
+        self.stream = stream
+        self._drawn: float | None = None
+        self._last: Record | None = None
+        self._pace = Pace(tol)
+
+    def __call__(self, record: Record) -> None:
+        self._pace.add(record)
+        stream = sys.stderr if self.stream is None else self.stream
+        if not stream.isatty():
+            return
+        self._last = record
+        if self._drawn is None or record["seconds"] - self._drawn >= EVERY_SECONDS:
+            self._draw(stream, record)
+
+    def close(self) -> None:
+        """Show the last epoch and end the line; the next call begins another fit."""
+        stream = sys.stderr if self.stream is None else self.stream
+        if self._last is not None:
+            self._draw(stream, self._last)
+            stream.write("\n")
+            stream.flush()
+        self._drawn, self._last, self._pace = None, None, Pace(self.tol)
+
+    def _draw(self, stream: TextIO, record: Record) -> None:
+        text = line_of({name: record.get(name) for name in SHOWN})
+        share = self._pace.share
+        if share is not None:
+            text = f"{bar(share, _can_write_blocks(stream))}  {text}"
+            left = self._pace.seconds_left
+            if left is not None and share < 1:
+                text += f"  about {duration(left)} left"
+        width = shutil.get_terminal_size().columns
+        # Back to the first column, the text, and what was longer before is cleared.
+        stream.write(f"\r{text[: width - 1]}\x1b[K")
+        stream.flush()
+        self._drawn = record["seconds"]
+
+
+SHOWN = ("epoch", "seconds", "gap", "active", "accuracy")
+
+
+class Pace:
+    """How far a fit is, judged by the logarithm of its gap, which falls about evenly.
+
+    Examples
+    --------
+    >>> pace = Pace(tol=1e-3)
+    >>> for seconds, gap in [(1.0, 1.0), (2.0, 0.1)]:
+    ...     pace.add({"seconds": seconds, "gap": gap})
+    >>> round(pace.share, 2), round(pace.seconds_left, 1)
+    (0.33, 2.0)
+    """
+
+    def __init__(self, tol: float | None) -> None:
+        self._tol = tol
+        self._first: tuple[float, float] | None = None
+        self._now = 0.0
+        self.share: float | None = None
+
+    def add(self, record: Record) -> None:
+        """Take note of an epoch."""
+        gap, self._now = record.get("gap"), record["seconds"]
+        if not self._tol or gap is None or not 0 < gap < math.inf:
+            return
+        if self._first is None:
+            self._first = (self._now, gap)
+        begun = self._first[1]
+        whole = math.log(begun / self._tol) if begun > self._tol else 0.0
+        share = math.log(begun / gap) / whole if whole > 0 else 1.0
+        # The estimate of a gap may rise again; the bar does not.
+        self.share = max(self.share or 0.0, min(1.0, max(0.0, share)))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace so far; None while that is a guess."""
+        if self._first is None or not self.share or self.share < 0.05:
+            return None
+        return (self._now - self._first[0]) * (1 - self.share) / self.share
+
+
+class ClusterEvents:
+    """Send every record to the scheduler, where `Client.subscribe_topic` sees it.
+
+    Parameters
+    ----------
+    topic : str
+        Name of the topic.
+
+    Examples
+    --------
+    A dashboard or another process follows a fit by::
+
+        client.subscribe_topic("dask-mcsvm", lambda event: print(event[1]["gap"]))
+    """
+
+    def __init__(self, topic: str = TOPIC) -> None:
+        self.topic = topic
+
+    def __call__(self, record: Record) -> None:
+        from distributed import get_client
+
+        try:
+            client = get_client()
+        except ValueError:
+            raise RuntimeError(
+                "ClusterEvents found no Dask client to send events to; "
+                "type client = distributed.Client(...) before the fit."
+            ) from None
+        client.log_event(self.topic, dict(record))
+
+
+def bar(share: float, blocks: bool) -> str:
+    """A bar of `BAR_WIDTH` cells, `share` of it full.
+
+    Examples
+    --------
+    >>> bar(0.5, blocks=False)
+    '[#########---------]'
+    """
+    full = round(share * BAR_WIDTH)
+    if blocks:
+        return "█" * full + "░" * (BAR_WIDTH - full)
+    return f"[{'#' * full}{'-' * (BAR_WIDTH - full)}]"
+
+
+def duration(seconds: float) -> str:
+    """A time as one would say it.
+
+    Examples
+    --------
+    >>> [duration(s) for s in (0.4, 12.3, 100, 7300)]
+    ['1 s', '12 s', '1 min 40 s', '2 h 02 min']
+    """
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _can_write_blocks(stream: TextIO) -> bool:
+    try:
+        "█░".encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -1,0 +1,247 @@
+"""The report as one HTML file: no script, no font, no picture from elsewhere."""
+
+import base64
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from dask_mcsvm.report._run import Run
+from dask_mcsvm.report.scores import Scores
+
+# Rows of a table: what fits a glance. The rest is a line that says how many there are.
+MOST_ROWS = 12
+
+SECTIONS = {
+    "run": "How it converged, and to what",
+    "cluster": "What it asked of the cluster",
+    "classes": "Which classes it knows",
+    "settings": "Settings",
+}
+
+CSS = """
+:root { --ink:#1c2733; --muted:#64707d; --rule:#e3e8ed; --blue:#1f6fb5; --orange:#b8481a;
+  --wash:#f6f8fa; --good:#23724f; }
+* { box-sizing:border-box }
+body { margin:0; background:var(--wash); color:var(--ink); line-height:1.5;
+  font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","DejaVu Sans",sans-serif;
+  -webkit-text-size-adjust:100% }
+main { max-width:1120px; margin:0 auto; padding:40px 24px 64px }
+header p { max-width:68ch; margin:.4em 0 0 }
+h1 { font-size:27px; line-height:1.2; letter-spacing:-.015em; margin:0 }
+h2 { font-size:18px; letter-spacing:-.01em; margin:44px 0 14px }
+.kicker { color:var(--muted); font-size:13px; margin:0 0 6px }
+.tiles { display:grid; grid-template-columns:repeat(auto-fit,minmax(150px,1fr)); gap:12px;
+  margin-top:26px }
+.tile,.card { background:#fff; border:1px solid var(--rule); border-radius:10px; min-width:0 }
+.tile { padding:14px 16px }
+.tile b { display:block; font-size:23px; line-height:1.25; letter-spacing:-.02em;
+  font-weight:650; font-variant-numeric:tabular-nums }
+.tile span { color:var(--muted); font-size:13px }
+.good b { color:var(--good) } .bad b { color:var(--orange) }
+.cards { display:grid; gap:16px; align-items:start;
+  grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr)) }
+.card { padding:16px 18px; margin:0 }
+.card h3 { margin:0; font-size:15px }
+.card p { margin:2px 0 10px; color:var(--muted); font-size:13px }
+.card img { display:block; width:100%; height:auto }
+.full { grid-column:1/-1 }
+.wide { overflow-x:auto }
+table { border-collapse:collapse; width:100%; font-size:14px; font-variant-numeric:tabular-nums }
+th { text-align:left; font-weight:600; color:var(--muted); font-size:12.5px }
+th,td { padding:6px 14px 6px 0; border-bottom:1px solid var(--rule); vertical-align:top }
+tr:last-child td { border-bottom:0 }
+.n { text-align:right; white-space:nowrap }
+.name { max-width:230px; overflow:hidden; text-overflow:ellipsis; white-space:nowrap }
+.full .name { max-width:330px }
+.bar { min-width:90px; width:30% }
+.bar i { display:block; height:9px; margin-top:7px; border-radius:3px; background:var(--blue) }
+.bar i.zero { width:2px!important; background:var(--orange) }
+.facts td:first-child { color:var(--muted); width:11em; white-space:nowrap }
+.facts td { overflow-wrap:anywhere }
+.more { color:var(--muted); font-size:13px; margin:10px 0 0 }
+footer { color:var(--muted); font-size:13px; margin-top:40px }
+@media (max-width:560px) { main { padding:24px 14px 40px } h1 { font-size:22px }
+  .tile b { font-size:19px } .name,.full .name { max-width:29vw } .bar { min-width:48px }
+  th,td { padding-right:8px } .full .bar { display:none } .facts td:first-child { width:8em } }
+@media print { body { background:#fff } .card,.tile { break-inside:avoid } }
+"""
+
+
+def page(run: Run, panels: list[tuple[Any, bytes]]) -> str:
+    """The whole document."""
+    title = f"{run.formulation}, {run.k:,} classes"
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)} - dask-mcsvm report</title>",
+        '<link rel="icon" href="data:,">',  # else a browser asks the server for one
+        f"<style>{CSS}</style></head><body><main>",
+        _header(run),
+        _tiles(run),
+    ]
+    cards: dict[str, list[str]] = {"run": [], "cluster": [], "classes": [], "settings": []}
+    for panel, picture in panels:
+        cards[panel.section].append(_card(panel, picture))
+    if run.scores is not None:
+        cards["classes"] += [_worst(run.scores), _confused(run.scores)]
+    cards["settings"] += [_parameters(run), _origin(run)]
+    for section, inner in cards.items():
+        if inner:
+            parts += [f"<h2>{SECTIONS[section]}</h2>", '<div class="cards">', *inner, "</div>"]
+    parts += ["<footer>Written by dask-mcsvm. This file needs no other.</footer>"]
+    return "\n".join([*parts, "</main></body></html>", ""])
+
+
+def _header(run: Run) -> str:
+    rows = "" if run.n is None else f"{run.n:,} rows, "
+    if run.converged:
+        verdict = (
+            "The fit proved its quality: no weights have an objective lower than this model's by "
+            f"more than {_share(run.gap)}, and {_share(run.tol)} was asked for."
+        )
+    elif np.isfinite(run.gap):
+        verdict = (
+            f"The fit ended ({escape(run.stop)}) before the proof was as good as asked for: the "
+            f"objective may be {_share(run.gap)} above the lowest, and {_share(run.tol)} was asked "
+            "for. More epochs, scaled rows or a smaller C help."
+        )
+    else:
+        verdict = "The fit made no certificate, so nothing is known about the distance to the best."
+    return (
+        f'<header><p class="kicker">dask-mcsvm training report</p>'
+        f"<h1>{escape(run.formulation)} model of {run.k:,} classes</h1>"
+        f"<p>{rows}{run.d:,} features, solver {escape(run.solver)}. {verdict}</p></header>"
+    )
+
+
+def _tiles(run: Run) -> str:
+    proof = "good" if run.converged else "bad"
+    tiles = [
+        (f"{run.gap:.1e}", f"relative gap, tol {run.tol:g}", proof),
+        (f"{run.epochs:,}", "epochs", ""),
+        (_seconds(run.seconds), "of training", ""),
+    ]
+    if run.scores is not None:
+        tiles += [
+            (f"{run.scores.accuracy:.1%}", f"accuracy on {run.scores.n:,} rows", ""),
+            (f"{run.scores.macro_f1:.3f}", "macro F1", ""),
+        ]
+    tiles.append((f"{run.density:.1%}", "of the weights are not zero", ""))
+    inner = "".join(
+        f'<div class="tile {kind}"><b>{escape(value)}</b><span>{escape(label)}</span></div>'
+        for value, label, kind in tiles
+    )
+    return f'<div class="tiles">{inner}</div>'
+
+
+def _card(panel: Any, picture: bytes) -> str:
+    data = base64.b64encode(picture).decode()
+    title, says = escape(panel.title), escape(panel.says)
+    return (
+        f'<section class="card"><h3>{title}</h3><p>{says}</p>'
+        f'<img alt="{title}. {says}" src="data:image/svg+xml;base64,{data}"></section>'
+    )
+
+
+def _worst(scores: Scores) -> str:
+    """F1 by class, worst first, as bars of CSS: names in any script stay text."""
+    f1 = scores.f1
+    # Of equals first the class with most rows: it costs most.
+    order = np.lexsort((-scores.support, f1))[: int(scores.seen.sum())].tolist()  # nan comes last
+    rows = "".join(
+        f"<tr>{_name(scores.labels[place])}"
+        f'<td class="n">{scores.support[place]:,}</td><td class="n">{f1[place]:.3f}</td>'
+        f'<td class="bar"><i{_width(f1[place])}></i></td></tr>'
+        for place in order[:MOST_ROWS]
+    )
+    head = '<tr><th>class</th><th class="n">rows</th><th class="n">F1</th><th></th></tr>'
+    unseen = len(scores.labels) - len(order)
+    left = [f"{len(order) - MOST_ROWS:,} more are not listed."] if len(order) > MOST_ROWS else []
+    left += [f"{unseen:,} classes have no rows here and were never predicted."] if unseen else []
+    return _table("Weakest classes", "F1 on the scored rows, worst first.", head + rows, left)
+
+
+def _confused(scores: Scores) -> str:
+    """The most frequent mistakes."""
+    most = scores.mistakes[0][2] if scores.mistakes else 1
+    support = dict(zip(scores.labels, scores.support.tolist(), strict=True))
+    rows = "".join(
+        f'<tr>{_name(true)}{_name(guess)}<td class="n">{rows:,}</td>'
+        f'<td class="n">{rows / support[true]:.0%}</td>'
+        f'<td class="bar"><i{_width(rows / most)}></i></td></tr>'
+        for true, guess, rows in scores.mistakes[:MOST_ROWS]
+    )
+    head = (
+        '<tr><th>true class</th><th>taken for</th><th class="n">rows</th>'
+        '<th class="n">of class</th><th></th></tr>'
+    )
+    left = []
+    if len(scores.mistakes) > MOST_ROWS:
+        left = [f"{len(scores.mistakes) - MOST_ROWS:,} other pairs are confused less often."]
+    if not scores.mistakes:
+        return _table("Most confused classes", "No row was taken for another class.", "", [])
+    title, says = "Most confused classes", "The most frequent mistakes."
+    return _table(title, says, head + rows, left, kind="full")
+
+
+def _table(title: str, says: str, rows: str, notes: list[str], kind: str = "") -> str:
+    more = f'<p class="more">{" ".join(map(escape, notes))}</p>' if notes else ""
+    return (
+        f'<section class="card {kind}"><h3>{title}</h3><p>{says}</p>'
+        f'<div class="wide"><table>{rows}</table></div>{more}</section>'
+    )
+
+
+def _parameters(run: Run) -> str:
+    return _facts("Parameters", "As given to the estimator.", run.parameters)
+
+
+def _origin(run: Run) -> str:
+    facts: dict[str, Any] = {
+        "primal": f"{run.primal:.9g}",
+        "dual": f"{run.dual:.9g}",
+        "ended by": run.stop,
+        "dual variables": f"{run.dual_density:.1%} not zero",
+        **run.notes,
+        **run.versions,
+    }
+    return _facts("Result and origin", "Objectives in float64, and what computed them.", facts)
+
+
+def _facts(title: str, says: str, facts: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td>{escape(_text(value))}</td></tr>"
+        for name, value in facts.items()
+    )
+    table = f'<div class="wide"><table class="facts">{rows}</table></div>'
+    return f'<section class="card"><h3>{title}</h3><p>{says}</p>{table}</section>'
+
+
+def _name(label: Any) -> str:
+    text = escape(str(label))
+    return f'<td class="name" title="{text}">{text}</td>'
+
+
+def _width(share: float) -> str:
+    return f' style="width:{100 * share:.1f}%"' if share > 0 else ' class="zero"'
+
+
+def _share(value: float) -> str:
+    """A share as people say it: 0.082 %."""
+    return f"{100 * value:.2g} %"
+
+
+def _seconds(value: float) -> str:
+    if value < 60:
+        return f"{value:.3g} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict) and set(value) == {"pairs"}:
+        return ", ".join(f"{key}: {item}" for key, item in value["pairs"])
+    return str(value)

@@ -1,0 +1,128 @@
+"""What a report shows, as plain values: nothing here draws."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dask_mcsvm.estimators._files import model_versions, stored_parameters
+from dask_mcsvm.report.scores import Scores
+
+FloatArray = npt.NDArray[np.float64]
+
+NAMES = {
+    "crammer_singer": "Crammer-Singer",
+    "weston_watkins": "Weston-Watkins",
+    "lee_lin_wahba": "Lee-Lin-Wahba",
+    "one_vs_rest": "One-vs-rest",
+}
+CURVES = ("epoch", "seconds", "primal", "dual", "gap", "active")
+# What a fit on Dask adds to its records: numbers of that epoch.
+TRAFFIC = {"tasks": "Tasks", "bytes": "Bytes moved"}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished fit.
+
+    Attributes
+    ----------
+    curves : dict of str to ndarray of shape (records,)
+        epoch, seconds, primal, dual, gap, active; nan where not measured.
+    certified : ndarray of shape (records,), bool
+    magnitudes : ndarray
+        |w| of the weights that are not zero.
+    task_seconds : dict of str to ndarray of shape (records,)
+        Per kind of task; empty for a fit in memory.
+    traffic : dict of str to ndarray of shape (records,)
+        Tasks, bytes moved; empty for a fit in memory.
+    n_groups : int
+        Class groups that met in rounds; 0 if there were none.
+    """
+
+    formulation: str
+    solver: str
+    n: int | None
+    d: int
+    k: int
+    gap: float
+    tol: float
+    primal: float
+    dual: float
+    epochs: int
+    stop: str
+    density: float
+    dual_density: float
+    curves: dict[str, FloatArray]
+    certified: npt.NDArray[np.bool_]
+    magnitudes: npt.NDArray[Any]
+    task_seconds: dict[str, FloatArray]
+    traffic: dict[str, FloatArray]
+    n_groups: int
+    parameters: dict[str, Any]
+    versions: dict[str, str]
+    notes: dict[str, Any]
+    scores: Scores | None
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole fit, as far as its history says."""
+        return float(self.curves["seconds"][-1]) if len(self.certified) else 0.0
+
+    @property
+    def converged(self) -> bool:
+        """Whether the certificate is as good as was asked for."""
+        return self.gap <= self.tol
+
+
+def run_of(model: Any, scores: Scores | None) -> Run:
+    """Everything a report shows of a fitted model."""
+    versions = model_versions(model)  # refuses one that is not fitted
+    if not hasattr(model, "coef_") or not hasattr(model, "_trained"):
+        raise ValueError(
+            f"a report shows the fit of a LinearMCSVC, not of a {type(model).__name__}; "
+            "history_ has what there is."
+        )
+    history = model.history_
+    coef = model.coef_
+    stored = coef.data if sp.issparse(coef) else np.asarray(coef).ravel(order="K")
+    kinds = sorted({kind for record in history for kind in record.get("task_seconds", {})})
+    groups = getattr(model.plan_, "groups", ()) if model.solver_ == "rounds" else ()
+    return Run(
+        formulation=NAMES[model._trained.formulation],
+        solver=model.solver_,
+        n=getattr(model.plan_, "n", None),
+        d=int(model.n_features_in_),
+        k=int(model.classes_.size),
+        gap=float(model.gap_),
+        tol=float(model.tol),
+        primal=float(model.primal_),
+        dual=float(model.dual_),
+        epochs=int(model.n_iter_),
+        stop=str(model.stop_),
+        density=float(model.density_),
+        dual_density=float(model.dual_density_),
+        curves={name: _column(history, name) for name in CURVES},
+        certified=np.array([bool(r.get("certified")) for r in history], bool),
+        magnitudes=np.abs(stored[stored != 0]),
+        task_seconds={
+            kind: _column([r.get("task_seconds", {}) for r in history], kind) for kind in kinds
+        },
+        traffic={
+            label: _column(history, name)
+            for name, label in TRAFFIC.items()
+            if any(name in record for record in history)
+        },
+        n_groups=len(groups),
+        parameters=stored_parameters(model),
+        versions=versions,
+        notes=dict(getattr(model, "notes_", {})),
+        scores=scores,
+    )
+
+
+def _column(records: list[dict[str, Any]], name: str) -> FloatArray:
+    values = [record.get(name) for record in records]
+    return np.array([np.nan if value is None else value for value in values], np.float64)

@@ -1,0 +1,237 @@
+"""What LaRank's operations ask of a model, answered by one with a kernel and by one with W.
+
+The kernel model keeps lists of support vectors by class, each with its gradient, and a bounded
+cache of kernel rows. The linear model keeps W (d + 1, k) and computes gradients from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ._jit import by_type, kernel
+from ._larank_kernels import KernelFunction
+from ._larank_state import LONGEST, PATTERNS, VECTORS, slot_row
+from ._rows import row_scores, row_scores_of, row_update
+
+
+class KernelModel(NamedTuple):
+    """Support vectors by class, and kernel rows of patterns (and of other examples, if asked).
+
+    The cache holds rows, not the paper's sets E(y, j): a row is shared by all classes of its
+    pattern, and since a new pattern comes with its kernel values to all others, it completes
+    their rows too. No pair of patterns is evaluated twice while rows fit.
+    """
+
+    function: KernelFunction
+    norms: np.ndarray  # (capacity,) float64: ‖x‖² by slot
+    size: np.ndarray  # (k,) int64: support vectors of each class
+    member: np.ndarray  # (k, room) int32: their slots
+    weight: np.ndarray  # (k, room) float64: their beta
+    grad: np.ndarray  # (k, room) float64: their gradients
+    back: np.ndarray  # (k, room) int32: which class of its pattern it is
+    place: np.ndarray  # (capacity, width) int32: place in the class's list
+    values: np.ndarray  # (R, capacity): cached kernel values, UNKNOWN from column P on
+    row_of: np.ndarray  # (capacity,) int32: cache row of a slot, or -1
+    owner: np.ndarray  # (R,) int64, see ``_larank_cache``
+    used: np.ndarray  # (R,) uint8: touched since the hand passed
+    free: np.ndarray  # (R,) int32: a stack
+    example_row: np.ndarray  # (n,) int32: cache row of an example; (0,) if they are not kept
+    column: np.ndarray  # (capacity,) int32: where the block has a slot's kernel values
+    row: np.ndarray  # (capacity,): kernel row of the new example
+
+
+class LinearModel(NamedTuple):
+    """W, and space for scores."""
+
+    W: np.ndarray  # (d + 1, k); the last row belongs to a constant feature of value 0
+    s: np.ndarray  # (k,)
+
+
+def look_new(model, block, t, width, tally):
+    """Gradients of all classes at example t of the block, into tally.g; returns the cost."""
+
+
+def look_old(model, patterns, store, p, r, width, tally):
+    """Gradients of all classes at pattern p, into tally.g; returns the cost."""
+
+
+def look_held(model, patterns, store, p, width, tally):
+    """Gradients of the classes that pattern p holds, into tally.g; returns the cost."""
+
+
+def spread(model, patterns, store, p, r, t, delta, width, tally):
+    """Beta of class t of pattern p changes by delta: update gradients or W; returns the cost."""
+
+
+def link(model, patterns, p, t, g, counts):
+    """Class t of pattern p becomes a support vector with gradient g."""
+
+
+def unlink(model, patterns, p, t):
+    """Class t of pattern p is one no more; the pattern's last class is about to take its place."""
+
+
+def model_has_room(model, counts):
+    """Whether a step can add two support vectors."""
+
+
+def is_kernel(model):
+    return model.instance_class is KernelModel
+
+
+# -- gradients -------------------------------------------------------------------------------------
+
+
+@by_type(look_new)
+def _look_new(model, block, t, width, tally):
+    if is_kernel(model):
+
+        def from_block(model, block, t, width, tally):
+            i, P = block.order[t], tally.counts[PATTERNS]
+            for p in range(P):
+                model.row[p] = block.values[t, model.column[p]]
+            for m in range(tally.g.size):
+                own = 1.0 if m == block.y[i] else 0.0
+                tally.g[m] = own - class_score(model, m, model.row)  # [LR-G]
+            return width * P + tally.counts[VECTORS]
+
+        return from_block
+
+    def from_weights(model, block, t, width, tally):
+        i, k = block.order[t], tally.g.size
+        row_scores(block.rows, i, model.W, model.W.dtype.type(0), model.s)
+        for m in range(k):
+            tally.g[m] = (1.0 if m == block.y[i] else 0.0) - model.s[m]
+        return (width + 1) * k
+
+    return from_weights
+
+
+@kernel
+def class_score(model, m, row):
+    """Σ_j β_jm K(x, x_j), given the kernel row of x."""
+    total = 0.0
+    member, weight = model.member[m], model.weight[m]
+    for s in range(model.size[m]):
+        total += weight[s] * row[member[s]]
+    return total
+
+
+@by_type(look_old)
+def _look_old(model, patterns, store, p, r, width, tally):
+    if is_kernel(model):
+
+        def from_row(model, patterns, store, p, r, width, tally):
+            for m in range(tally.g.size):
+                tally.g[m] = -class_score(model, m, model.values[r])
+            look_held(model, patterns, store, p, width, tally)  # the own class is one of these
+            return tally.counts[VECTORS]
+
+        return from_row
+
+    def from_weights(model, patterns, store, p, r, width, tally):
+        k = tally.g.size
+        row_scores(store, slot_row(store, p), model.W, model.W.dtype.type(0), model.s)
+        for m in range(k):
+            tally.g[m] = (1.0 if m == patterns.label[p] else 0.0) - model.s[m]
+        return (width + 1) * k
+
+    return from_weights
+
+
+@by_type(look_held)
+def _look_held(model, patterns, store, p, width, tally):
+    if is_kernel(model):
+
+        def stored(model, patterns, store, p, width, tally):
+            for t in range(patterns.held[p]):
+                m = patterns.classes[p, t]
+                tally.g[m] = model.grad[m, model.place[p, t]]
+            return patterns.held[p]
+
+        return stored
+
+    def from_weights(model, patterns, store, p, width, tally):
+        q, zero = patterns.held[p], model.W.dtype.type(0)
+        classes = patterns.classes[p]
+        row_scores_of(store, slot_row(store, p), model.W, zero, classes, q, model.s)
+        for t in range(q):
+            own = 1.0 if classes[t] == patterns.label[p] else 0.0
+            tally.g[classes[t]] = own - model.s[t]
+        return q * width
+
+    return from_weights
+
+
+@by_type(spread)
+def _spread(model, patterns, store, p, r, t, delta, width, tally):
+    if is_kernel(model):
+
+        def to_gradients(model, patterns, store, p, r, t, delta, width, tally):
+            m = patterns.classes[p, t]
+            row, member, grad = model.values[r], model.member[m], model.grad[m]
+            for s in range(model.size[m]):
+                grad[s] -= delta * row[member[s]]
+            model.weight[m, model.place[p, t]] = patterns.beta[p, t]
+            return model.size[m]
+
+        return to_gradients
+
+    def to_weights(model, patterns, store, p, r, t, delta, width, tally):
+        tally.delta[0] = delta
+        classes = patterns.classes[p, t : t + 1]
+        zero = model.W.dtype.type(0)
+        row_update(store, slot_row(store, p), model.W, zero, classes, tally.delta, 1)
+        return width
+
+    return to_weights
+
+
+# -- lists by class --------------------------------------------------------------------------------
+
+
+@by_type(link)
+def _link(model, patterns, p, t, g, counts):
+    if not is_kernel(model):
+        return lambda model, patterns, p, t, g, counts: None
+
+    def append(model, patterns, p, t, g, counts):
+        m = patterns.classes[p, t]
+        s = model.size[m]
+        model.member[m, s], model.back[m, s] = p, t
+        model.weight[m, s], model.grad[m, s] = patterns.beta[p, t], g
+        model.place[p, t] = s
+        model.size[m] = s + 1
+        counts[LONGEST] = max(counts[LONGEST], s + 1)
+
+    return append
+
+
+@by_type(unlink)
+def _unlink(model, patterns, p, t):
+    if not is_kernel(model):
+        return lambda model, patterns, p, t: None
+
+    def remove(model, patterns, p, t):
+        m, s = patterns.classes[p, t], model.place[p, t]
+        end = model.size[m] - 1
+        model.size[m] = end
+        q, u = model.member[m, end], model.back[m, end]
+        model.member[m, s], model.back[m, s] = q, u
+        model.weight[m, s], model.grad[m, s] = model.weight[m, end], model.grad[m, end]
+        model.place[q, u] = s
+        last = patterns.held[p] - 1
+        if last != t:
+            model.place[p, t] = model.place[p, last]
+            model.back[patterns.classes[p, last], model.place[p, last]] = t
+
+    return remove
+
+
+@by_type(model_has_room)
+def _model_has_room(model, counts):
+    if not is_kernel(model):
+        return lambda model, counts: True
+    return lambda model, counts: counts[LONGEST] < model.member.shape[1]

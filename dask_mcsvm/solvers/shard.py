@@ -1,0 +1,271 @@
+"""One shard of the rows: its dual variables, and a slice of visits against given weights.
+
+The intercept is soft here: while a slice runs, the constant feature answers a change of alpha with
+``rho`` times its weight, and the intercept itself moves between slices (docs/math.md, [SOFT]).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ._alpha import SparseAlpha, alpha_store, compact_alpha, empty_alpha
+from ._jit import kernel
+from ._steps import LOSSES
+from .certify import examine, weights_block
+from .sdm import Data, Frequencies, full_sweep, make_scratch
+
+#: As in a run in memory (see `sequential`): where alpha is dense, and how many classes may join.
+DENSE_CLASSES, FRESH_CLASSES, FRESH_VARIABLES = 64, 8, 2**27
+
+
+class Shard(NamedTuple):
+    """What a shard remembers from one slice to the next."""
+
+    alpha: np.ndarray | SparseAlpha
+    preference: np.ndarray  # (m,) float64, see `Frequencies`
+    average: np.ndarray  # (1,) float64
+    seen: np.ndarray  # (m, 2) float64: loss and gap of each row as last seen
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it under names; the pools of a sparse alpha without their spare room."""
+        rest = {name: getattr(self, name) for name in ("preference", "average", "seen")}
+        if isinstance(self.alpha, np.ndarray):
+            return {"alpha": self.alpha, **rest}
+        return {f"alpha_{name}": part for name, part in self.alpha._asdict().items()} | rest
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Shard:
+        """The shard that `arrays` came from."""
+        rest = arrays["preference"], arrays["average"], arrays["seen"]
+        if "alpha" in arrays:
+            return cls(arrays["alpha"], *rest)
+        return cls(SparseAlpha(*(arrays[f"alpha_{name}"] for name in SparseAlpha._fields)), *rest)
+
+
+class Slice(NamedTuple):
+    """What a slice of visits found: the change of W and what it did to the dual."""
+
+    change: np.ndarray  # (d + 1, k), the last row for the intercept as a hard one
+    linear: float  # change of the part of the dual that is linear in alpha
+    gain: float  # rise of the dual of this shard alone
+    violation: float
+    work: int
+    visited: int  # rows
+
+
+def start_shard(data: Data, k: int, formulation: str) -> Shard:
+    """alpha = 0, but for rows without features, whose optimum is known [ZERO]."""
+    n, dtype = data.y.size, data.C.dtype
+    alpha = empty_alpha(n, k, dtype, sparse=k > DENSE_CLASSES)
+    C = data.C.astype(np.float64)
+    at_zero = {"crammer_singer": 1, "one_vs_rest": k}.get(formulation, k - 1)
+    seen = np.stack([np.full(n, float(at_zero)), at_zero * C], axis=1)
+    for i in np.flatnonzero(data.square == 0):
+        classes, a = optimum_without_features(formulation, data.y[i], data.C[i], k)
+        alpha = with_room(alpha, k)
+        store_row(alpha, i, classes, a)
+        seen[i, 1] = 0.0
+    return Shard(alpha, np.ones(n), np.zeros(1), seen)
+
+
+def optimum_without_features(formulation, y, C, k):
+    """Classes and stored variables of a row whose features are all zero."""
+    if formulation == "lee_lin_wahba":
+        return np.empty(0, np.int32), np.empty(0)  # stored as C - alpha = 0
+    if formulation == "crammer_singer":
+        return np.array([y, y == 0], np.int32), np.array([C, -C])
+    classes = np.arange(k, dtype=np.int32)
+    if formulation == "weston_watkins":
+        classes = np.delete(classes, y)
+    return classes, np.full(classes.size, C)
+
+
+@kernel
+def store_row(alpha, i, classes, a):
+    """Set the variables of one example."""
+    alpha_store(alpha, i, classes, a, classes.size)
+
+
+def with_room(alpha, k):
+    """The same variables, with room for one more example whatever it stores."""
+    if isinstance(alpha, SparseAlpha) and alpha.used[0] + 2 * k > alpha.classes.size:
+        return compact_alpha(alpha, alpha.classes.size // 2 + 2 * k)
+    return alpha
+
+
+def fresh_classes(formulation: str, n: int, k: int) -> int:
+    """How many classes a visit may add to an example's list."""
+    if k <= DENSE_CLASSES:
+        return k
+    if formulation == "crammer_singer":
+        return FRESH_CLASSES
+    return k if n * k <= FRESH_VARIABLES else DENSE_CLASSES
+
+
+def slice_visits(
+    shard: Shard, square: np.ndarray, seed: list[int], part: int, parts: int
+) -> np.ndarray:
+    """Rows to visit in one slice of an epoch, as often as their preference asks, shuffled.
+
+    A row of preference p is due p times an epoch, at even distances from a phase drawn for it.
+    """
+    rows = np.flatnonzero(square > 0)
+    if rows.size == 0:
+        return rows
+    phase = np.random.default_rng(seed).random(rows.size)
+    p = shard.preference[rows]
+    p = p / p.mean()
+    visits = np.floor(p * (part + 1) / parts + phase) - np.floor(p * part / parts + phase)
+    order = np.repeat(rows, visits.astype(np.int64))
+    return np.random.default_rng([*seed, part]).permutation(order)
+
+
+def solve_slice(
+    shard: Shard, data: Data, W: np.ndarray, order: np.ndarray, formulation: str, rho: float
+) -> tuple[Shard, Slice]:
+    """Visit ``order`` from the weights W (d + 1, k); neither W nor the shard is changed.
+
+    ``data`` has its constant feature scaled by √rho, and so has the last row of W here, the other
+    way round: scores stay what they are, and the intercept answers with rho instead of one.
+    """
+    k, root = W.shape[1], np.sqrt(rho)
+    alpha = shard.alpha.copy() if isinstance(shard.alpha, np.ndarray) else _copy(shard.alpha, k)
+    preference, average, seen = shard.preference.copy(), shard.average.copy(), shard.seen.copy()
+    local = W.copy()
+    local[-1] /= root
+    shift = np.zeros(W.shape[0] if formulation == "lee_lin_wahba" else 0, W.dtype)
+    loss, scratch = LOSSES[formulation](k), make_scratch(k, W.dtype)
+    fresh = fresh_classes(formulation, data.y.size, k)
+    position, gain, worst, work = 0, 0.0, 0.0, 0
+    while position < order.size:
+        alpha = with_room(alpha, k)
+        position, rise, violation, scores = full_sweep(
+            loss, data, order, position, local, shift, alpha, fresh,
+            Frequencies(preference, average), seen, scratch,
+        )  # fmt: skip
+        gain, worst, work = gain + rise, max(worst, violation), work + scores
+    if shift.size:
+        local += shift[:, None]
+    along, square = take_change(W, local, root)
+    visited = np.unique(order).size
+    # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
+    linear = gain + along + 0.5 * square
+    if isinstance(alpha, SparseAlpha):
+        alpha = compact_alpha(alpha, 0)
+    return Shard(alpha, preference, average, seen), Slice(local, linear, gain, worst, work, visited)
+
+
+def _copy(alpha: SparseAlpha, k: int) -> SparseAlpha:
+    return compact_alpha(alpha, alpha.classes.size // 2 + 2 * k)
+
+
+@kernel
+def take_change(W, local, root):
+    """local -= W, the last row scaled back; returns <W, change> and |change|² as visits saw them.
+
+    Visits saw the last row of W divided by ``root``, and a change of it multiplied by that.
+    """
+    d = W.shape[0] - 1
+    along, square = 0.0, 0.0
+    for j in range(d + 1):
+        scale = root if j == d else 1.0
+        for m in range(W.shape[1]):
+            moved = np.float64(local[j, m]) - np.float64(W[j, m]) / scale
+            along += np.float64(W[j, m]) / scale * moved
+            square += moved * moved
+            local[j, m] = moved / scale
+    return along, square
+
+
+def blend(old: Shard, new: Shard, step: float, k: int) -> Shard:
+    """alpha moved only a part of the way, 0 <= step <= 1; the rest as the slice left it."""
+    if step == 1.0:
+        return new
+    if isinstance(old.alpha, np.ndarray):
+        alpha = old.alpha + old.alpha.dtype.type(step) * (new.alpha - old.alpha)
+        return new._replace(alpha=alpha)
+    n = old.alpha.start.size
+    room = old.alpha.size.astype(np.int64) + new.alpha.size
+    start = np.cumsum(room) - room
+    total = int(room.sum())
+    out = SparseAlpha(
+        start, np.zeros(n, np.int32), room.astype(np.int32), np.empty(total, np.int32),
+        np.empty(total, old.alpha.values.dtype), np.array([total], np.int64),
+    )  # fmt: skip
+    blend_lists(old.alpha, new.alpha, step, out, np.full(k, np.inf))
+    return new._replace(alpha=compact_alpha(out, 0))
+
+
+@kernel
+def blend_lists(old, new, step, out, sums):
+    """(1 - step) old + step new for every example; ``sums`` (k,) is inf before and after."""
+    for i in range(out.start.size):
+        q = out.start[i]
+        for p in range(old.start[i], old.start[i] + old.size[i]):
+            sums[old.classes[p]] = (1.0 - step) * old.values[p]
+            out.classes[q] = old.classes[p]
+            q += 1
+        for p in range(new.start[i], new.start[i] + new.size[i]):
+            m = new.classes[p]
+            if sums[m] == np.inf:
+                sums[m] = 0.0
+                out.classes[q] = m
+                q += 1
+            sums[m] += step * new.values[p]
+        out.size[i] = q - out.start[i]
+        for p in range(out.start[i], q):
+            out.values[p] = sums[out.classes[p]]
+            sums[out.classes[p]] = np.inf
+
+
+@kernel
+def add_changes(W, change, total):
+    """total += change, both (d + 1, k); returns <W, total> and |total|² of all rows but the last.
+
+    Called for one change after another; what the last call returns counts.
+    """
+    along, square = 0.0, 0.0
+    for j in range(W.shape[0]):
+        for m in range(W.shape[1]):
+            total[j, m] += change[j, m]
+        if j < W.shape[0] - 1:
+            for m in range(W.shape[1]):
+                along += np.float64(W[j, m]) * np.float64(total[j, m])
+                square += np.float64(total[j, m]) * np.float64(total[j, m])
+    return along, square
+
+
+def shard_columns(
+    shard: Shard,
+    data: Data,
+    C: np.ndarray,
+    formulation: str,
+    k: int,
+    first: int,
+    W: np.ndarray,
+    shift: np.ndarray,
+) -> float:
+    """Add to W (d + 1, columns), float64, what a shard puts into columns first, first + 1, ...
+
+    LLW's common part of all columns goes to ``shift`` (d + 1,) unless that is empty. Returns the
+    part of the dual objective that is linear in alpha, of all classes.
+    """
+    loss, scratch = LOSSES[formulation](k), make_scratch(k, data.C.dtype)
+    linear: float = weights_block(
+        loss, data.rows, data.y, C, data.tau, shard.alpha, first, first + W.shape[1], W, shift,
+        scratch,
+    )  # fmt: skip
+    return linear
+
+
+def examine_shard(
+    shard: Shard, data: Data, C: np.ndarray, W: np.ndarray, formulation: str
+) -> tuple[Shard, float]:
+    """Loss and gap of every row at W in float64; returns the shard and Σ C_i loss_i."""
+    seen = np.empty_like(shard.seen)
+    loss, scratch = LOSSES[formulation](W.shape[1]), make_scratch(W.shape[1], W.dtype)
+    examine(loss, data.rows, data.y, C, data.tau, shard.alpha, W, 0, data.y.size, seen, scratch)
+    return shard._replace(seen=seen), float(C @ seen[:, 0])

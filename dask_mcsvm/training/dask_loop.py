@@ -1,0 +1,383 @@
+"""The loop on Dask: an epoch as one graph, a record, a certificate, a checkpoint, a clean slate."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import uuid
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask.task_spec import Task, TaskRef
+
+from dask_mcsvm.errors import CheckpointError, ClusterLostError
+from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.graphs.state import (
+    Bounds,
+    Graph,
+    Solver,
+    Stage,
+    State,
+    Tally,
+    load_state,
+    save_state,
+)
+from dask_mcsvm.storage import Checkpoint
+
+from .dask_plan import DaskPlan, make_solver
+from .problem import Fit, OnEpoch
+from .runner import RESIDENT_SHARE, Runner
+from .source import Source
+from .warm import warm_name, warm_up
+
+
+@dataclass(frozen=True)
+class DaskProblem:
+    """What is to be solved: chunks of rows, and what each costs."""
+
+    source: Source
+    factors: np.ndarray  # (k,) C times the class weight
+    formulation: str
+    tau: float
+    dtype: np.dtype[Any]
+
+    @property
+    def primal_at_zero(self) -> float:
+        """P(0), which the relative gap of Lee-Lin-Wahba is measured by."""
+        total = float(self.factors @ self.source.class_totals)
+        form = FORMULATIONS[self.formulation](self.factors.size, np.ones(1))
+        return form.loss_at_zero * total
+
+    def relative(self, primal: float, dual: float) -> float:
+        """The relative duality gap of this problem's formulation."""
+        return float(relative_gap(self.formulation, primal, dual, self.primal_at_zero))
+
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must have been written for."""
+        source = self.source
+        return {
+            "rows": list(source.sizes),
+            "columns": source.n_features,
+            "dtype": self.dtype.name,
+            "checksums": [fact.checksum for fact in source.facts],
+            "formulation": self.formulation,
+            "tau": self.tau,
+            "factors": self.factors.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Where state is written, and whether to go on from what is there."""
+
+    checkpoint: str | None
+    resume: bool
+    scratch: str | None
+    memory_limit: int | None = None
+
+
+def train_on_dask(
+    problem: DaskProblem,
+    plan: DaskPlan,
+    runner: Runner,
+    keeping: Keeping,
+    *,
+    tol: float,
+    max_epochs: int,
+    seed: int,
+    seed_is_given: bool,
+    on_epoch: OnEpoch | None = None,
+) -> Fit:
+    """Train until the relative duality gap is at most ``tol``; see `local.train`."""
+    with ExitStack() as stack:
+        store = stack.enter_context(Checkpoint(_place(keeping, runner, stack)))
+        loop = _DaskLoop(problem, plan, runner, store, tol, max_epochs, seed, on_epoch)
+        loop.memory = min(keeping.memory_limit or runner.memory, runner.memory)
+        loop.is_kept = keeping.checkpoint is not None
+        if keeping.resume and keeping.checkpoint is not None:
+            loop.resume(seed_is_given)
+        try:
+            return loop.run()
+        except ClusterLostError as error:
+            if keeping.checkpoint is None:
+                raise
+            raise ClusterLostError(
+                f"{error}; start one and type fit again with checkpoint={keeping.checkpoint!r}, "
+                "resume=True."
+            ) from error.__cause__
+
+
+def _place(keeping: Keeping, runner: Runner, stack: ExitStack) -> str:
+    """The folder that workers write state to."""
+    if keeping.checkpoint is not None:
+        return keeping.checkpoint
+    if keeping.scratch is None and not runner.is_local:
+        raise ValueError(
+            "the workers are on other machines, and a fit keeps its state in files; pass "
+            'scratch="/a/folder/all/workers/see" (or checkpoint=...).'
+        )
+    folder = tempfile.mkdtemp(prefix="dask-mcsvm-", dir=keeping.scratch)
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    return f"{folder}/state"
+
+
+class _DaskLoop:
+    """One fit from first epoch to certificate."""
+
+    def __init__(
+        self,
+        problem: DaskProblem,
+        plan: DaskPlan,
+        runner: Runner,
+        store: Checkpoint,
+        tol: float,
+        max_epochs: int,
+        seed: int,
+        on_epoch: OnEpoch | None,
+    ) -> None:
+        self.problem, self.plan, self.runner, self.store = problem, plan, runner, store
+        self.tol, self.max_epochs, self.on_epoch = tol, max_epochs, on_epoch
+        self.seed, self.run_id = seed, uuid.uuid4().hex[:12]
+        self.begun = time.perf_counter()
+        self.history: list[dict[str, Any]] = []
+        self.epoch, self.work, self.dual, self.last_look = 0, 0, 0.0, 0.0
+        self.state: State = {}
+        self.saved = 0
+        self.memory = runner.memory
+        #: Whether anybody will read the state when the fit is over.
+        self.is_kept = False
+        #: Tasks that the next graph has to begin with.
+        self.pending: Graph = {}
+
+    # -- one fit -----------------------------------------------------------------------------------
+
+    def run(self) -> Fit:
+        is_sparse = self.problem.source.is_sparse
+        self.runner.prepare(
+            warm_name(self.plan, is_sparse=is_sparse),
+            partial(warm_up, self.plan, is_sparse=is_sparse),
+        )
+        self.solver = self._make_solver()
+        self._keep_rows()
+        if self.state:
+            self._load(self.state)
+        else:
+            self._advance(self.solver.start())
+        stop = self._reached_tol()
+        while stop is None and self.epochs < self.max_epochs:
+            stop = self._one_epoch()
+        return self._finish(stop or "max_epochs")
+
+    @property
+    def epochs(self) -> float:
+        """Effective loops so far: class scores computed over n·k."""
+        return self.work / (self.plan.n * self.plan.k)
+
+    def _make_solver(self) -> Solver:
+        rows = self.problem.source.rows(
+            self.problem.factors, dtype=self.problem.dtype, tau=self.problem.tau, run=self.run_id
+        )
+        return make_solver(self.plan, rows, self.seed, self.run_id)
+
+    def _keep_rows(self) -> None:
+        """Hold the rows in the workers' memory if they take only a part of it."""
+        self.rows_graph = dict(self.solver.data)
+        if self.problem.source.n_bytes <= RESIDENT_SHARE * self.memory:
+            self.runner.run(self.rows_graph, self.solver.held, [])
+            self.rows_graph = {}
+
+    def _one_epoch(self) -> str | None:
+        begun = time.perf_counter()
+        stage = self.solver.epoch(self.state, self.epoch)
+        self.epoch += 1
+        tally: Tally = self._advance(stage)
+        self.work += max(1, tally.work)
+        self.dual += tally.gain
+        primal, gap, certified = self.dual + tally.gap, self._estimate(tally), False
+        if self._time_to_look(gap):
+            primal, self.dual = self._certify()
+            gap, certified = self.problem.relative(primal, self.dual), True
+        record = {
+            "epoch": self.epochs,
+            "seconds": time.perf_counter() - self.begun,
+            "primal": primal,
+            "dual": self.dual,
+            "gap": gap,
+            "certified": certified,
+            "active": tally.active,
+            "violation": tally.violation,
+            "tasks": len(stage.graph),
+            "epoch_seconds": time.perf_counter() - begun,
+        }
+        self.history.append(record)
+        if self.epoch - self.saved >= self.plan.save_every:
+            self._save()
+        if self.on_epoch is not None and self.on_epoch(dict(record)):
+            return "callback"
+        return self._reached_tol()
+
+    def _reached_tol(self) -> str | None:
+        """Whether the last epoch, perhaps one before a resume, was certified to be good enough."""
+        last = self.history[-1] if self.history else {"certified": False}
+        return "gap" if last["certified"] and last["gap"] <= self.tol else None
+
+    def _estimate(self, tally: Tally) -> float:
+        """What the visits saw of the gap; nan where they see too little."""
+        if np.isnan(tally.gap):
+            return float("nan")
+        return self.problem.relative(self.dual + tally.gap, self.dual)
+
+    def _time_to_look(self, estimate: float) -> bool:
+        """Certify when the estimate is near tol, and now and then in any case."""
+        if self.tol == 0:
+            return False
+        waited = self.epoch - self.last_look
+        near = estimate <= 1.2 * self.tol and waited >= min(4, 0.1 * self.epoch)
+        if near or waited >= max(8.0 if np.isnan(estimate) else 16.0, 0.1 * self.epoch):
+            self.last_look = self.epoch
+            return True
+        return False
+
+    def _finish(self, stop: str) -> Fit:
+        # Before the last certificate, which makes W anew: a fit that goes on from here takes the
+        # same steps as one that was never stopped.
+        if self.is_kept and self.epoch != self.saved:
+            self._save()
+        last = self.history[-1]
+        if not last["certified"]:
+            primal, dual = self._certify()
+            gap = self.problem.relative(primal, dual)
+            last.update(primal=primal, dual=dual, gap=gap, certified=True)
+        primal, dual, gap = last["primal"], last["dual"], last["gap"]
+        W = self._collect_weights()
+        return Fit(
+            W=W,
+            alpha=None,
+            primal=primal,
+            dual=dual,
+            gap=gap,
+            history=self.history,
+            n_iter=int(np.ceil(self.epochs)),
+            converged=gap <= self.tol,
+            stop=stop,
+            dual_density=float("nan"),
+        )
+
+    # -- graphs ------------------------------------------------------------------------------------
+
+    def _advance(self, stage: Stage) -> Any:
+        """Run one graph; the state it leaves stays on the workers."""
+        graph = {**self.rows_graph, **self.pending, **stage.graph}
+        (report,) = self.runner.run(graph, list(stage.state.values()), [stage.report])
+        kept = set(stage.state.values())
+        self.runner.release(key for key in self.state.values() if key not in kept)
+        self.state, self.pending = stage.state, {}
+        return report
+
+    def _load(self, names: State) -> None:
+        """The next graph begins by reading the state from the files."""
+        self.pending, self.state = load_state(
+            list(names), self.solver.kinds, self.store.path, self.generation, self.run_id
+        )
+
+    def _certify(self) -> tuple[float, float]:
+        bounds: Bounds = self._advance(self.solver.certify(self.state, self.epoch))
+        return float(bounds.primal), float(bounds.dual)
+
+    def _collect_weights(self) -> np.ndarray:
+        """W (d + 1, k) of the certified state, on the client."""
+        parts = self.solver.weights(self.state)
+        keys = [("model", self.run_id, p) for p in range(len(parts))]
+        graph = {
+            key: Task(key, weights_of, TaskRef(self.state[name]))
+            for key, (_, name) in zip(keys, parts, strict=True)
+        }
+        columns = self.runner.run({**self.pending, **graph}, [], keys)
+        W = np.empty((self.plan.d + 1, self.plan.k), self.problem.dtype)
+        for (classes, _), part in zip(parts, columns, strict=True):
+            W[:, classes] = part
+        return W
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        """Have the workers write the state and go on from the files: what made it is forgotten."""
+        self.saved = self.epoch
+        self.generation = self.store.begin()
+        writes, keys = save_state(self.state, self.store.path, self.generation, self.run_id)
+        records = self.runner.run({**self.pending, **writes}, [], keys)
+        self.runner.release(self.state.values())
+        self._load(self.state)
+        meta = {
+            "identity": self.problem.identity(),
+            "plan": self.plan.to_json(),
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "work": self.work,
+            "dual": self.dual,
+            "last_look": self.last_look,
+            "seconds": time.perf_counter() - self.begun,
+            "blocks": list(self.state),
+            "history": self.history,
+        }
+        self.store.commit(self.generation, records, meta)
+
+    def resume(self, seed_is_given: bool) -> None:
+        """Go on from the last checkpoint, if there is one and it is of this problem."""
+        found = self.store.read()
+        if found is None:
+            return
+        _, meta = found
+        refuse_other(meta, self.problem, self.plan, self.seed if seed_is_given else None)
+        self.seed = meta["seed"]
+        self.epoch = self.saved = meta["epoch"]
+        self.work, self.dual, self.last_look = meta["work"], meta["dual"], meta["last_look"]
+        self.history = meta["history"]
+        self.begun -= meta["seconds"]
+        generation = self.store.generation
+        assert generation is not None
+        self.generation = generation
+        self.state = dict.fromkeys(meta["blocks"])
+
+
+def weights_of(block: Any) -> Any:
+    """W of a block of state."""
+    return block.W
+
+
+def refuse_other(
+    meta: dict[str, Any], problem: DaskProblem, plan: DaskPlan, seed: int | None
+) -> None:
+    """An error if a checkpoint is of other data or other parameters."""
+    was, now = meta["identity"], problem.identity()
+    for name in ("rows", "columns", "checksums"):
+        if was[name] != now[name]:
+            raise CheckpointError(
+                f"the checkpoint was written for other data ({name} differ); pass the same X, y "
+                "and sample_weight, or another checkpoint path."
+            )
+    for name in ("formulation", "dtype", "tau", "factors"):
+        if was[name] != now[name]:
+            raise CheckpointError(
+                f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
+                "same parameters, or another checkpoint path."
+            )
+    if _decisive(meta["plan"]) != _decisive(plan.to_json()):
+        raise CheckpointError(
+            f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
+            "the same solver and solver_options, or another checkpoint path."
+        )
+    if seed is not None and seed != meta["seed"]:
+        raise CheckpointError(
+            "the checkpoint was written with another random_state; pass the same, or none."
+        )
+
+
+def _decisive(plan: dict[str, Any]) -> dict[str, Any]:
+    """What of a plan, as it is or out of JSON, changes the steps."""
+    groups = [list(group) for group in plan["groups"]]
+    return {**plan, "groups": groups, "save_every": None}

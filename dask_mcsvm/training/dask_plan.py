@@ -1,0 +1,184 @@
+"""The plan of a fit on Dask: a pure function of the data's shape and the parameters.
+
+The number of workers is not among them: it changes how fast a plan runs, not what it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_mcsvm.graphs.averaging import Averaging
+from dask_mcsvm.graphs.classes import Classes
+from dask_mcsvm.graphs.rounds import Rounds
+from dask_mcsvm.graphs.rows import Rows
+from dask_mcsvm.graphs.schedule import balanced_groups, ww_costs
+from dask_mcsvm.graphs.shards import Shards
+from dask_mcsvm.graphs.state import Solver
+
+from .plan import BY_GROUPS
+
+#: Options of each solver and the smallest value they may have.
+OPTIONS: dict[str, dict[str, int]] = {
+    "shards": {"lanes": 1, "slices": 1, "save_every": 1},
+    "rounds": {"groups": 1, "slices": 1, "passes": 1, "save_every": 1},
+    "averaging": {"groups": 1, "slices": 1, "passes": 1, "save_every": 1},
+    "classes": {"groups": 1, "passes": 1, "save_every": 1},
+}
+SAVE_EVERY = 10
+#: Multiply-adds that a task should have: Dask spends about 2 ms on a task and 20 on a barrier.
+TASK_WORK = 4e7
+#: Slices per lane: with fewer, chunks solved side by side undo each other's work (measured on text:
+#: epochs to a gap of 1e-3 with 2, 4 and 8 lanes were those of one lane at 5 to 10 times the lanes).
+SLICES_PER_LANE = 5
+MAX_LANES = 64
+#: Stiffness of the soft intercept, times n: any from 10 to 100 gave the epochs of no intercept.
+SOFT = 30.0
+#: W as one block while so many bytes of it fit a worker three times over.
+WHOLE_MODEL = 2**30
+
+
+@dataclass(frozen=True)
+class DaskPlan:
+    """What a fit on Dask will do."""
+
+    solver: str
+    reason: str
+    formulation: str
+    n: int
+    d: int
+    k: int
+    nnz: int
+    dtype: str
+    chunks: int
+    lanes: int
+    slices: int
+    passes: int
+    groups: tuple[tuple[int, ...], ...]
+    rho: float
+    save_every: int
+
+    @property
+    def model_bytes(self) -> int:
+        return (self.d + 1) * self.k * np.dtype(self.dtype).itemsize
+
+    def to_json(self) -> dict[str, Any]:
+        """For a checkpoint; equal plans are equal there."""
+        return {name: value for name, value in asdict(self).items() if name != "reason"}
+
+    def __str__(self) -> str:
+        how = {
+            "shards": f"{self.lanes} chunks side by side, {self.slices} steps an epoch or more",
+        }.get(self.solver, f"{len(self.groups)} groups of classes, {self.slices} slices an epoch")
+        return "\n".join(
+            [
+                f"solver       {self.solver}: {self.reason}",
+                f"formulation  {self.formulation}",
+                f"data         {self.n:,} x {self.d:,}, {self.nnz:,} nonzeros, {self.k:,} classes, "
+                f"{self.dtype}, {self.chunks:,} row chunks",
+                f"schedule     {how}, saved every {self.save_every} epochs",
+                f"memory       W {self.model_bytes / 2**20:,.1f} MiB",
+                f"one epoch    {(self.nnz + self.n) * self.k / 1e6:,.0f} million multiply-adds",
+            ]
+        )
+
+
+def check_dask_options(solver: str, options: Mapping[str, Any] | None) -> dict[str, int]:
+    """The options given, each checked against those that the solver has."""
+    known = OPTIONS[solver]
+    for name, value in dict(options or {}).items():
+        if name not in known:
+            raise ValueError(
+                f"solver_options has {name!r}, which solver={solver!r} does not know; use "
+                + ", ".join(map(repr, known))
+                + "."
+            )
+        if (
+            not isinstance(value, int | np.integer)
+            or isinstance(value, bool)
+            or value < known[name]
+        ):
+            raise ValueError(
+                f"solver_options[{name!r}] is {value!r}; use an integer of {known[name]} or more."
+            )
+    return {name: int(value) for name, value in dict(options or {}).items()}
+
+
+def make_dask_plan(
+    *,
+    n: int,
+    d: int,
+    nnz: int,
+    counts: np.ndarray,
+    chunks: int,
+    mean_square: float,
+    dtype: np.dtype[Any],
+    formulation: str,
+    tau: float,
+    solver: str,
+    options: Mapping[str, Any] | None,
+) -> DaskPlan:
+    """Decide how to solve a problem of this shape."""
+    k = counts.size
+    chosen, reason = choose_solver(solver, formulation, (d + 1) * k * dtype.itemsize)
+    given = check_dask_options(chosen, options)
+    lanes = given.get("lanes", default_lanes((nnz + n) * k, chunks))
+    slices = given.get(
+        "slices", {"shards": SLICES_PER_LANE * lanes, "averaging": 20}.get(chosen, 4)
+    )
+    groups: tuple[tuple[int, ...], ...] = ()
+    if chosen != "shards":
+        per_row = nnz / max(1, n)
+        costs = ww_costs(counts.tolist(), (counts * per_row).astype(np.int64).tolist())
+        groups = balanced_groups(costs, min(k, given.get("groups", default_groups(k))))
+    rho = min(1.0, SOFT * mean_square / (tau**2 * n)) if tau > 0 and mean_square > 0 else 1.0
+    return DaskPlan(
+        solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
+        dtype=dtype.name, chunks=chunks, lanes=min(lanes, chunks), slices=slices,
+        passes=given.get("passes", 1), groups=groups, rho=rho,
+        save_every=given.get("save_every", SAVE_EVERY),
+    )  # fmt: skip
+
+
+def choose_solver(solver: str, formulation: str, model_bytes: int) -> tuple[str, str]:
+    """The solver's name and why."""
+    if solver == "auto":
+        if formulation == "crammer_singer" or model_bytes <= WHOLE_MODEL:
+            return "shards", "rows in chunks, and W fits a worker"
+        return BY_GROUPS[formulation], f"W of {model_bytes / 2**30:.1f} GiB is cut by classes"
+    if solver != "shards" and BY_GROUPS.get(formulation) != solver:
+        able = BY_GROUPS.get(formulation)
+        use = "'shards'" if able is None else f"'shards' or {able!r}"
+        raise ValueError(
+            f"solver={solver!r} does not solve {formulation} on Dask; use solver={use}, or 'auto'."
+        )
+    return solver, f"asked for by solver={solver!r}"
+
+
+def default_lanes(work: int, chunks: int) -> int:
+    """As many chunks side by side as leave every task a decent size."""
+    lanes = 1
+    while lanes < MAX_LANES and work / (SLICES_PER_LANE * (2 * lanes) ** 2) >= TASK_WORK:
+        lanes *= 2
+    return max(1, min(max(2, lanes), chunks))
+
+
+def default_groups(k: int) -> int:
+    """Groups of classes: pairs for two workers, more when there are many classes."""
+    return max(1, min(k // 2, 4 if k < 1000 else 8))
+
+
+def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
+    """The object that builds the graphs of a plan."""
+    if plan.solver == "shards":
+        return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
+    if plan.solver == "rounds":
+        return Rounds(
+            rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes, rho=plan.rho
+        )
+    if plan.solver == "averaging":
+        return Averaging(rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes)
+    return Classes(rows, plan.groups, (seed,), run, passes=plan.passes)

@@ -1,0 +1,170 @@
+"""Where graphs run: a Dask client's workers, or a scheduler in this process; one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import dask.base
+import dask.threaded
+from dask.optimization import cull
+from dask.task_spec import DataNode
+
+from dask_mcsvm.errors import ClusterLostError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Graph = dict[Any, Any]
+
+#: Share of the workers' memory that rows may take to stay there between epochs.
+RESIDENT_SHARE = 0.4
+#: How often to look whether the scheduler is still there while waiting for it.
+LOOK_SECONDS = 2.0
+
+
+class Runner(Protocol):
+    """Runs graphs that refer to values held from earlier ones."""
+
+    def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
+        """Compute; the values of ``hold`` stay where they are, those of ``fetch`` come back."""
+
+    def release(self, keys: Iterable[Any]) -> None:
+        """Forget held values."""
+
+    def prepare(self, what: str, work: Callable[[], object]) -> None:
+        """Have every process that runs graphs, also a later one, do some work before others."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all workers together."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything that runs graphs sees this machine's folders."""
+
+
+def find_runner() -> Runner:
+    """The scheduler that Dask would use now: `dask.config`, a client, or threads."""
+    get = dask.base.get_scheduler()
+    client = getattr(get, "__self__", None)
+    if client is None or not hasattr(client, "scheduler_info"):
+        return LocalRunner(get or dask.threaded.get)
+    if client.asynchronous:
+        raise TypeError(
+            "the current Dask client is asynchronous, and fit would block its event loop; use "
+            "Client(...) without asynchronous=True, or call fit in a thread with a client of its "
+            "own."
+        )
+    return ClientRunner(client)
+
+
+class LocalRunner:
+    """Threads, processes or a plain loop; held values are in this process."""
+
+    def __init__(self, get: Callable[..., Any]) -> None:
+        self.get, self.held = get, dict[Any, Any]()
+
+    def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
+        known = {key: DataNode(key, value) for key, value in self.held.items()}
+        # Threads would run all of it, also what nobody asked for.
+        needed, _ = cull({**known, **graph}, [*hold, *fetch])
+        values = list(self.get(needed, [*hold, *fetch]))
+        self.held.update(zip(hold, values, strict=False))
+        return values[len(hold) :]
+
+    def release(self, keys: Iterable[Any]) -> None:
+        for key in keys:
+            self.held.pop(key, None)
+
+    def prepare(self, what: str, work: Callable[[], object]) -> None:
+        """Nothing: kernels are compiled when they are first called, here."""
+
+    @property
+    def memory(self) -> int:
+        from distributed.system import MEMORY_LIMIT
+
+        return int(MEMORY_LIMIT)
+
+    @property
+    def is_local(self) -> bool:
+        return True
+
+
+class ClientRunner:
+    """A cluster; held values are futures."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.held = client, dict[Any, Any]()
+
+    def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
+        self._refuse_lost()
+        with translated_losses():
+            futures = list(self.client.get(graph, [*hold, *fetch], sync=False))
+            self._wait(futures[len(hold) :])
+            values: list[Any] = self.client.gather(futures[len(hold) :])
+        self.held.update(zip(hold, futures, strict=False))
+        return values
+
+    def _wait(self, futures: list[Any]) -> None:
+        """Until all are done; a client whose scheduler is gone would wait for it to come back."""
+        from distributed import wait
+
+        while futures:
+            try:
+                wait(futures, timeout=LOOK_SECONDS)
+                return
+            except TimeoutError:
+                self._refuse_lost()
+
+    def _refuse_lost(self) -> None:
+        if self.client.status != "running":
+            raise ClusterLostError(
+                f"the Dask cluster went away (the client is {self.client.status})"
+            )
+
+    def prepare(self, what: str, work: Callable[[], object]) -> None:
+        from dask_mcsvm.plugin import CompileKernels
+
+        with translated_losses():
+            self.client.register_plugin(CompileKernels(what, work))
+
+    def release(self, keys: Iterable[Any]) -> None:
+        for key in keys:
+            self.held.pop(key, None)
+
+    @property
+    def memory(self) -> int:
+        limits = [w["memory_limit"] for w in self._workers()]
+        return sum(limits) if all(limits) else LocalRunner(dask.threaded.get).memory
+
+    @property
+    def is_local(self) -> bool:
+        address = str(self.client.scheduler_info()["address"])
+        host = address.split("://")[-1].rsplit(":", 1)[0]
+        hosts = {worker["host"] for worker in self._workers()}
+        return address.startswith("inproc") or (hosts | {host} <= this_machine())
+
+    def _workers(self) -> list[dict[str, Any]]:
+        return list(self.client.scheduler_info()["workers"].values())
+
+
+@contextmanager
+def translated_losses() -> Iterator[None]:
+    """Dask's several ways to say that the cluster is gone as one error."""
+    from concurrent.futures import CancelledError
+
+    from distributed.comm.core import CommClosedError
+
+    try:
+        yield
+    except (CommClosedError, CancelledError) as error:
+        raise ClusterLostError(f"the Dask cluster went away ({error!r})") from error
+
+
+def this_machine() -> set[str]:
+    """Addresses that are sure to be here."""
+    from distributed.utils import get_ip
+
+    return {"127.0.0.1", "localhost", "::1", get_ip()}

@@ -1,0 +1,260 @@
+"""Rows that are not in memory: Dask arrays and frames, Zarr arrays, datasets on disk.
+
+Whatever was given becomes one list of delayed row chunks with codes and weights to match. The
+first pass looks at every chunk once, on the workers; the client sees a few numbers of each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from dask.delayed import Delayed, delayed
+
+from dask_mcsvm.graphs.intake import (
+    ChunkFacts,
+    chunk_costs,
+    chunk_facts,
+    encode_chunk,
+    unique_labels,
+)
+from dask_mcsvm.graphs.rows import Rows, row_blocks, sources
+from dask_mcsvm.storage import Dataset, open_dataset
+
+from .runner import Runner
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Row chunks, coded labels and weights, all lazy, and what the first pass found."""
+
+    X: Sequence[Delayed]
+    codes: Sequence[Delayed]
+    weights: Sequence[Delayed] | None
+    sizes: tuple[int, ...]
+    n_features: int
+    dtype: np.dtype[Any]
+    classes: Array
+    facts: Sequence[ChunkFacts]
+    columns: Array | None  # names of the features, if all are strings
+
+    @property
+    def n(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def nnz(self) -> int:
+        return sum(fact.nnz for fact in self.facts)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(fact.n_bytes for fact in self.facts)
+
+    @property
+    def is_sparse(self) -> bool:
+        return any(fact.is_sparse for fact in self.facts)
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of ‖x_i‖² over the rows of positive weight."""
+        used = sum(int(fact.counts.sum()) for fact in self.facts)
+        return sum(fact.square_sum for fact in self.facts) / max(1, used)
+
+    @property
+    def largest_norm(self) -> float:
+        return max(fact.largest for fact in self.facts)
+
+    @property
+    def counts(self) -> Array:
+        """Rows of positive weight of each class, (k,)."""
+        return np.asarray(np.sum([fact.counts for fact in self.facts], axis=0))
+
+    @property
+    def class_totals(self) -> Array:
+        """Sum of the sample weights of each class, (k,)."""
+        return np.asarray(np.sum([fact.weights for fact in self.facts], axis=0))
+
+    def rows(self, factors: Array, *, dtype: np.dtype[Any], tau: float, run: str) -> Rows:
+        """The rows as solvers read them; ``factors`` (k,) is C times the class weight."""
+        weights: Sequence[Delayed | None] = self.weights or [None] * len(self.X)
+        shared = delayed(factors)
+        costs = [
+            delayed(chunk_costs, name="costs")(code, w, shared)
+            for code, w in zip(self.codes, weights, strict=True)
+        ]
+        return row_blocks(
+            self.X, self.codes, costs, sizes=self.sizes, n_features=self.n_features,
+            n_classes=self.classes.size, dtype=dtype, tau=tau, run=run,
+        )  # fmt: skip
+
+
+def read_source(X: Any, y: Any, sample_weight: Any, classes: Any, runner: Runner) -> Source:
+    """Make one form of all that can be given, and look at every chunk once.
+
+    Parameters
+    ----------
+    X : dask array or frame, zarr array, Dataset, or path of a dataset
+        A dataset holds its labels and weights; y and sample_weight are None then.
+    y, sample_weight : lazy or in memory, of shape (n,)
+    classes : array-like of shape (k,), optional
+        All labels; saves the pass over y that finds them.
+    """
+    columns = _column_names(X)
+    if isinstance(X, str | os.PathLike | Dataset):
+        dataset = X if isinstance(X, Dataset) else open_dataset(X)
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                f"{dataset.path} is a dataset, which has labels and weights of its own; type "
+                "fit(path) without y and sample_weight."
+            )
+        lazy_X, codes = dataset.to_dask()
+        weights = dataset.weights_to_dask()
+        known = dataset.classes
+        if classes is not None and not np.array_equal(np.unique(classes), known):
+            raise ValueError("classes differ from those of the dataset; leave classes out.")
+        code_blocks = _blocks(codes)
+    else:
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None; type fit(X, y).")
+        lazy_X = _row_chunks(X)
+        labels = _blocks(_like(y, lazy_X, "y"))
+        weights = None if sample_weight is None else _like(sample_weight, lazy_X, "sample_weight")
+        known = _find_classes(labels, classes, runner)
+        code_blocks = [
+            delayed(encode_chunk, name="codes")(block, known, first=first, stop=stop)
+            for block, (first, stop) in zip(labels, _spans(lazy_X), strict=True)
+        ]
+    weight_blocks = None if weights is None else _blocks(weights)
+    facts = _look(lazy_X, code_blocks, weight_blocks, known.size, runner)
+    n, d = lazy_X.shape
+    if n == 0 or d == 0:
+        raise ValueError(f"X has shape {(n, d)}; there must be rows and columns.")
+    return Source(
+        _blocks(lazy_X), code_blocks, weight_blocks, tuple(lazy_X.chunks[0]), d,
+        np.dtype(lazy_X.dtype), known, facts, columns,
+    )  # fmt: skip
+
+
+def _column_names(X: Any) -> Array | None:
+    names = getattr(X, "columns", None)
+    if names is None or not all(isinstance(name, str) for name in names):
+        return None
+    return np.asarray(names, object)
+
+
+def lazy_rows(X: Any) -> Any:
+    """X as a Dask array in row chunks; of a dataset or its path, the rows."""
+    if isinstance(X, str | os.PathLike):
+        X = open_dataset(X)
+    return X.to_dask()[0] if isinstance(X, Dataset) else _row_chunks(X)
+
+
+def _row_chunks(X: Any) -> Any:
+    """X as a Dask array whose chunks are whole rows of known number."""
+    if hasattr(X, "to_dask_array"):
+        X = X.to_dask_array(lengths=True)
+    elif not isinstance(X, da.Array):
+        X = da.from_zarr(X)
+    if X.ndim != 2:
+        raise ValueError(
+            f"X has {X.ndim} dimension(s); Expected 2D array of shape (n_samples, n_features)."
+        )
+    if np.isnan(X.shape[0]):
+        X = X.compute_chunk_sizes()
+    return X if X.numblocks[1] == 1 else X.rechunk({1: -1})
+
+
+def _like(column: Any, X: Any, name: str) -> Any:
+    """y or weights as a Dask array with the row chunks of X."""
+    if hasattr(column, "to_dask_array"):
+        column = column.to_dask_array(lengths=True)
+    elif not isinstance(column, da.Array):
+        values = np.asarray(column)
+        column = da.from_array(values, chunks=max(1, values.shape[0] if values.ndim else 1))
+    if column.ndim != 1:
+        raise ValueError(f"{name} has {column.ndim} dimensions; pass shape (n,), one per row.")
+    if np.isnan(column.shape[0]):
+        column = column.compute_chunk_sizes()
+    if column.shape[0] != X.shape[0]:
+        raise ValueError(
+            f"X has {X.shape[0]} rows and {name} has {column.shape[0]}; pass one per row."
+        )
+    return column if column.chunks[0] == X.chunks[0] else column.rechunk((X.chunks[0],))
+
+
+def _blocks(lazy: Any) -> list[Delayed]:
+    return list(lazy.to_delayed().ravel())
+
+
+def _spans(X: da.Array) -> list[tuple[int, int]]:
+    return list(pairwise(np.cumsum((0, *X.chunks[0])).tolist()))
+
+
+def _find_classes(labels: Sequence[Delayed], classes: Any, runner: Runner) -> Array:
+    if classes is not None:
+        known = np.unique(np.asarray(classes))
+        return known.astype(str) if known.dtype.kind == "O" else known
+    tasks = [delayed(unique_labels, name="labels")(block) for block in labels]
+    found = [part for part in _compute(tasks, runner) if part.size]
+    if not found:
+        raise ValueError("y has no labels; there must be rows of at least two classes.")
+    known = np.unique(np.concatenate(found))
+    if known.dtype.kind == "f" and not np.array_equal(known, np.round(known)):
+        raise ValueError("Unknown label type: continuous; classes must be integers or strings.")
+    return known
+
+
+def _look(
+    X: da.Array,
+    codes: Sequence[Delayed],
+    weights: Sequence[Delayed] | None,
+    k: int,
+    runner: Runner,
+) -> list[ChunkFacts]:
+    given: Sequence[Delayed | None] = weights or [None] * len(codes)
+    tasks = [
+        delayed(chunk_facts, name="look")(x, code, w, first=first, stop=stop, k=k)
+        for x, code, w, (first, stop) in zip(_blocks(X), codes, given, _spans(X), strict=True)
+    ]
+    return _compute(tasks, runner)
+
+
+def _compute(tasks: Sequence[Delayed], runner: Runner) -> list[Any]:
+    return runner.run(sources(tasks), [], [task.key for task in tasks])
+
+
+def share_of_hits(predicted: Any, X: Any, y: Any, sample_weight: Any, runner: Runner) -> float:
+    """Weighted share of the rows whose predicted label is that of y, or of the dataset X."""
+    if isinstance(X, str | os.PathLike):
+        X = open_dataset(X)
+    if isinstance(X, Dataset) and y is None:
+        y = X.to_dask(labels=True)[1]
+        sample_weight = X.weights_to_dask() if sample_weight is None else sample_weight
+    if np.isnan(predicted.shape[0]):
+        predicted = predicted.compute_chunk_sizes()
+    truth = _blocks(_like(y, predicted, "y"))
+    given: Sequence[Delayed | None] = [None] * len(truth)
+    if sample_weight is not None:
+        given = _blocks(_like(sample_weight, predicted, "sample_weight"))
+    tasks = [
+        delayed(count_hits, name="score")(*block)
+        for block in zip(_blocks(predicted), truth, given, strict=True)
+    ]
+    hits, total = np.sum(_compute(tasks, runner), axis=0)
+    return float(hits / total)
+
+
+def count_hits(predicted: Array, truth: Any, weights: Any) -> tuple[float, float]:
+    """Weights of the rows that were right, and of all."""
+    labels = np.asarray(truth)
+    right = predicted == (labels.astype(str) if labels.dtype.kind == "O" else labels)
+    w = np.ones(right.size) if weights is None else np.asarray(weights, np.float64)
+    return float(w[right].sum()), float(w.sum())

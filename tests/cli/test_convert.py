@@ -1,0 +1,208 @@
+"""``dask mcsvm convert``: every format gives the same rows, and bad input changes nothing."""
+
+import gzip
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file
+
+from dask_mcsvm.cli._console import Console
+from dask_mcsvm.cli._convert import end_line, from_npz, progress_of
+from dask_mcsvm.storage import open_dataset
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    X = (rng.random((50, 5)) * (rng.random((50, 5)) < 0.6)).astype(np.float32)
+    X[0] = 1, 2, 3, 4, 5
+    return X, np.array(["ham", "spam", "egg"])[np.arange(50) % 3]
+
+
+def check(path, X, y):
+    dataset = open_dataset(path)
+    stored = dataset.read_rows(0, len(X))
+    stored = stored.toarray() if dataset.is_sparse else stored
+    np.testing.assert_allclose(stored, X, rtol=1e-6)
+    np.testing.assert_array_equal(dataset.classes[dataset.read_labels()], y)
+
+
+def frame_of(X, y):
+    return pd.DataFrame(X, columns=[f"f{i}" for i in range(5)]).assign(kind=y)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_svmlight(run, table, packed):
+    X, _ = table
+    y = np.arange(50) % 3
+    dump_svmlight_file(X, y, "d.svm", zero_based=True)
+    name = "d.svm"
+    if packed:
+        name = "d.svm.gz"
+        Path(name).write_bytes(gzip.compress(Path("d.svm").read_bytes()))
+    done = run("convert", name, "d.zarr", "--n-features", 5, "--zero-based", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["rows"] == 50
+    assert done.json["fingerprint"] == open_dataset("d.zarr").fingerprint
+    check("d.zarr", X, y)
+
+
+def test_npy_pair(run, table):
+    X, y = table
+    np.save("X.npy", X)
+    np.save("y.npy", y)
+    done = run("convert", "X.npy", "d.zarr", "--labels", "y.npy", "--block-rows", 16)
+    assert (done.code, done.out) == (0, "d.zarr: 50 rows, 5 features, 3 classes\n")
+    assert open_dataset("d.zarr").n_blocks == 4
+    check("d.zarr", X, y)
+    assert run("convert", "X.npy", "e.zarr", "--labels", "y.npy", "--dtype", "float64").code == 0
+    assert open_dataset("e.zarr").dtype == np.float64
+    check("e.zarr", X, y)
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "scipy"])
+def test_npz(run, table, kind):
+    X, y = table
+    np.save("y.npy", y)
+    matrix = sp.csr_matrix(X)
+    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    match kind:
+        case "dense":
+            np.savez("d.npz", X=X, y=y)
+        case "csr":
+            np.savez("d.npz", **parts, shape=matrix.shape, y=y)
+        case "scipy":
+            sp.save_npz("d.npz", matrix)
+    labels = ["--labels", "y.npy"] if kind == "scipy" else []
+    done = run("convert", "d.npz", "d.zarr", *labels, "--dtype", "float64", "--json")
+    assert done.code == 0
+    assert done.json["sparse"] == (kind != "dense")
+    assert done.json["dtype"] == "float64"
+    check("d.zarr", X, y)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("labels", ["text", "integers"])
+def test_frames(run, table, form, labels):
+    X, y = table
+    if labels == "integers":
+        y = np.arange(50) % 3
+    frame = frame_of(X, y)
+    if form == "csv":
+        frame.to_csv("d.csv", index=False)
+    else:
+        frame.to_parquet("d.parquet")
+    done = run("convert", f"d.{form}", "d.zarr", "--label", "kind")
+    assert (done.code, done.err) == (0, "")
+    check("d.zarr", X, y)
+    assert open_dataset("d.zarr").dtype == np.float32
+
+
+def test_csv_is_streamed_and_types_may_change_on_the_way(run, monkeypatch):
+    n = 4000
+    X = np.arange(n, dtype=float) % 7
+    X[-1] = 0.5  # integers at first, fractions at the end
+    pd.DataFrame({"f": X, "g": 1, "kind": "ham"}).astype(object).to_csv("d.csv", index=False)
+    monkeypatch.setattr("dask_mcsvm.cli._convert.TEXT_BLOCK", "4kB")
+    assert run("convert", "d.csv", "d.zarr", "--label", "kind").code == 0
+    check("d.zarr", np.column_stack([X, np.ones(n)]), np.full(n, "ham"))
+
+
+def test_labels_that_look_like_numbers_may_stay_text(run, refuses, monkeypatch):
+    labels = [f"{i % 3:03d}" for i in range(4000)]
+    Path("d.csv").write_text("f,kind\n" + "".join(f"{i % 5},{c}\n" for i, c in enumerate(labels)))
+    assert run("convert", "d.csv", "d.zarr", "--label", "kind", "--text-labels").code == 0
+    assert open_dataset("d.zarr").classes.tolist() == ["000", "001", "002"]
+    monkeypatch.setattr("dask_mcsvm.cli._convert.TEXT_BLOCK", "64kB")
+    Path("e.csv").write_text(
+        "f,kind\n" + "".join(f"{i % 5},{i % 3}\n" for i in range(100_000)) + "1,other\n"
+    )
+    assert refuses("convert", "e.csv", "e.zarr", "--label", "kind") == (
+        "e.csv: a column holds numbers first and something else later; if it is the label column "
+        "'kind', pass --text-labels."
+    )
+    assert run("convert", "e.csv", "e.zarr", "--label", "kind", "--text-labels").code == 0
+    assert open_dataset("e.zarr").classes.tolist() == ["0", "1", "2", "other"]
+
+
+def test_a_terminal_sees_how_far_it_is(run, table, monkeypatch):
+    X, y = table
+    np.savez("d.npz", X=X, y=y)
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True)
+    console = Console()
+    monkeypatch.setattr(sys, "stderr", shown)
+    dataset = from_npz("d.npz", "d.zarr", options(), progress_of(console), False)
+    end_line(console)
+    assert dataset.shape == (50, 5)
+    *_, last, cleared = shown.getvalue().split("\r")
+    assert last == f"[{'#' * 18}]  50 rows\x1b[K"
+    assert cleared == "\x1b[K"
+    assert progress_of(Console(quiet=True)) is None
+
+
+def options(**given):
+    names = ("label", "text_labels", "labels", "n_features", "zero_based", "dtype", "block_rows")
+    return {name: given.get(name) for name in names}
+
+
+def test_an_existing_output_is_replaced_only_if_asked(run, refuses, table):
+    X, y = table
+    np.savez("d.npz", X=X, y=y)
+    assert run("convert", "d.npz", "d.zarr", "--quiet").out == ""
+    assert refuses("convert", "d.npz", "d.zarr") == (
+        "d.zarr exists; pass --overwrite to replace it."
+    )
+    np.savez("d.npz", X=2 * X, y=y)
+    assert run("convert", "d.npz", "d.zarr", "--overwrite").code == 0
+    check("d.zarr", 2 * X, y)
+    Path("notes.txt").write_text("mine")
+    assert refuses("convert", "d.npz", "notes.txt", "--overwrite") == (
+        "notes.txt exists and is not a dataset written by dask_mcsvm; remove it or choose another "
+        "path."
+    )
+
+
+def test_bad_input_is_one_sentence(refuses, table):
+    X, y = table
+    frame = frame_of(X, y)
+    frame.to_csv("d.csv", index=False)
+    frame.assign(color="red").to_csv("text.csv", index=False)
+    frame.assign(f2=frame.f2.where(frame.f2 > 0.1)).to_csv("hole.csv", index=False)
+    frame.assign(kind=frame.kind.where(frame.index > 3)).to_csv("unlabelled.csv", index=False)
+    np.save("X.npy", X)
+    np.save("short.npy", y[1:])
+    np.savez("other.npz", a=X)
+    Path("bad.svm").write_text("1 1:0.5\n1 two:3\n")
+    cases = {
+        ("no.csv", "--label", "kind"): "no.csv: there is no such file; check the path.",
+        ("d.csv",): "d.csv: no label column is named; pass --label with one of f0, f1, f2, f3, "
+        "f4, kind.",
+        ("d.csv", "--label", "kidn"): "d.csv: has no column 'kidn'; pass --label with one of f0, "
+        "f1, f2, f3, f4, kind.",
+        ("text.csv", "--label", "kind"): "text.csv: the column 'color' does not hold numbers; "
+        "encode it (for example with pandas.get_dummies), or leave it out of the file.",
+        ("hole.csv", "--label", "kind"): "the column 'f2' has empty cells; fill them, or drop "
+        "their rows first.",
+        ("unlabelled.csv", "--label", "kind"): "the label column 'kind' has empty cells; drop "
+        "their rows first.",
+        ("d.csv", "--label", "kind", "--n-features", 5): "--n-features says nothing about csv; "
+        "leave it out.",
+        ("X.npy",): "X.npy: holds rows only; pass --labels FILE.npy with their labels.",
+        ("X.npy", "--labels", "no.npy"): "no.npy: there is no such file; check the path.",
+        ("X.npy", "--labels", "short.npy"): "y has 49 rows, X has 50; one per row of X is needed.",
+        ("other.npz",): "other.npz: holds a; an array X is needed, or data, indices, indptr and "
+        "shape.",
+        ("bad.svm",): "bad.svm, line 2: found 'two:3' where index:value is needed, for example "
+        "7:0.5.",
+        ("X.bin",): "X.bin: its name does not tell the format; pass --format svmlight, npz, npy, "
+        "csv or parquet.",
+    }
+    Path("X.bin").write_bytes(b"")
+    for (source, *options), sentence in cases.items():
+        assert refuses("convert", source, "out.zarr", *options) == sentence

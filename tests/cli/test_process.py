@@ -1,0 +1,56 @@
+"""The command as a process: the entry point, a terminal, Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+DASK = [sys.executable, "-m", "dask", "mcsvm"]
+LONG = ["--tol", "1e-300", "--max-epochs", "1000000000", "--verbose", "1"]
+
+
+def test_from_rows_to_a_score(data):
+    def run(*arguments):
+        done = subprocess.run([*DASK, *arguments], capture_output=True, text=True, timeout=250)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert run("fit", "train.zarr", "--model", "m.zarr", "--quiet") == ""
+    assert json.loads(run("score", "m.zarr", "test.zarr", "--json"))["rows"] == 120
+
+
+def test_ctrl_c_in_the_middle_of_a_fit(data, in_folder):
+    command = [*DASK, "fit", "train.zarr", "--model", "m.zarr", *LONG]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert any(line.startswith("epoch ") for line in process.stderr)  # it is at work
+            process.send_signal(signal.SIGINT)
+            *_, last = process.stderr
+            assert last == "Stopped by Ctrl-C; nothing was written.\n"
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
+    assert sorted(p.name for p in in_folder.iterdir()) == ["test.zarr", "train.zarr"]
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
+def test_a_terminal_sees_a_live_line(data):
+    master, terminal = os.openpty()
+    command = [*DASK, "fit", "train.zarr", "--model", "m.zarr"]
+    with subprocess.Popen(command, stderr=terminal, stdout=subprocess.DEVNULL) as process:
+        os.close(terminal)
+        seen = b""
+        try:
+            while chunk := os.read(master, 4096):
+                seen += chunk
+        except OSError:
+            pass  # Linux says so when the other side has gone
+        assert process.wait(250) == 0
+    os.close(master)
+    assert b"\r" in seen
+    assert "█" in seen.decode()
+    assert b"epoch " in seen

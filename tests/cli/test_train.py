@@ -1,0 +1,192 @@
+"""``dask mcsvm fit`` and ``path``: the same models as in Python, and what they say."""
+
+import inspect
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.cli._options import FLAGS, FORMULATIONS
+from dask_mcsvm.formulations import FORMULATIONS as ALL_FORMULATIONS
+from dask_mcsvm.storage import open_dataset, write_dataset
+
+
+def test_every_parameter_has_an_option_or_a_reason():
+    parameters = set(inspect.signature(LinearMCSVC).parameters)
+    assert {flag.parameter for flag in FLAGS} == parameters - {"callbacks", "warm_start"}
+    assert set(FORMULATIONS) == set(ALL_FORMULATIONS)
+
+
+def test_fit_saves_what_python_would(run, data):
+    (X, y), _ = data
+    given = ["--formulation", "ww", "--C", 0.3, "--tol", "1e-2", "--random-state", 0, "--n-jobs", 1]
+    given += [
+        "--max-epochs",
+        500,
+        "--intercept-scaling",
+        2,
+        "--dtype",
+        "float64",
+        "--solver",
+        "sdm",
+    ]
+    given += ["--class-weight", "a=2", "--class-weight", "b=0.5"]
+    given += ["--solver-options", "schedule=shrink", "--solver-options", "cooling=false"]
+    done = run("fit", "train.zarr", "--model", "m.zarr", *given, "--json")
+    assert (done.code, done.err) == (0, "")
+    model = LinearMCSVC.load("m.zarr")
+    ours = LinearMCSVC(
+        formulation="ww", C=0.3, tol=1e-2, random_state=0, n_jobs=1, max_epochs=500, solver="sdm",
+        intercept_scaling=2.0, dtype="float64", class_weight={"a": 2.0, "b": 0.5},
+        solver_options={"schedule": "shrink", "cooling": False},
+    ).fit(X, y)  # fmt: skip
+    assert model.get_params() == ours.get_params()
+    assert model.coef_.tobytes() == ours.coef_.tobytes()
+    assert done.json["gap"] == model.gap_ <= 1e-2
+    assert done.json["converged"] is True
+    assert (done.json["classes"], done.json["features"]) == (4, 6)
+    fingerprint = open_dataset("train.zarr").fingerprint
+    assert model.notes_ == {"data": "train.zarr", "data fingerprint": fingerprint}
+
+
+def test_fit_takes_the_weights_of_the_dataset(run, data):
+    (X, y), _ = data
+    weight = np.arange(len(y)) % 3 + 1.0
+    write_dataset("weighted.zarr", X, y, sample_weight=weight, classes=list("abcdz"))
+    assert run("fit", "weighted.zarr", "--model", "m.zarr", "--random-state", 0).code == 0
+    ours = LinearMCSVC(random_state=0).fit(X, y, sample_weight=weight, classes=list("abcdz"))
+    assert LinearMCSVC.load("m.zarr").coef_.tobytes() == ours.coef_.tobytes()
+
+
+def test_fit_says_what_it_did_and_quiet_says_nothing(run, data):
+    done = run("fit", "train.zarr", "--model", "m.zarr", "--report", "r.html")
+    first, *files = done.out.splitlines()
+    assert first.startswith("crammer_singer, C=1: relative gap ")
+    assert files == ["model   m.zarr", "report  r.html"]
+    assert Path("r.html").stat().st_size > 10_000
+    done = run("fit", "train.zarr", "--model", "m.zarr", "--overwrite", "--quiet")
+    assert (done.code, done.out, done.err) == (0, "", "")
+
+
+def test_a_fit_that_did_not_converge_is_saved_and_ends_with_3(run, data):
+    done = run("fit", "train.zarr", "--model", "m.zarr", "--max-epochs", 1, "--tol", 1e-4, "--json")
+    assert done.code == 3
+    assert done.json["converged"] is False
+    assert done.err.startswith("Warning: LinearMCSVC stopped after max_epochs=1 with relative gap ")
+    assert "raise --max-epochs or --tol" in done.err
+    assert LinearMCSVC.load("m.zarr").gap_ == done.json["gap"]
+
+
+def test_an_existing_model_is_replaced_only_if_asked(run, refuses, data):
+    assert run("fit", "train.zarr", "--model", "m.zarr").code == 0
+    sentence = "m.zarr exists; pass --overwrite to replace it."
+    assert refuses("fit", "train.zarr", "--model", "m.zarr") == sentence
+    assert refuses("path", "train.zarr", "--model", "m.zarr", "--Cs", "1") == sentence
+    assert run("fit", "train.zarr", "--model", "m.zarr", "--C", 0.1, "--overwrite").code == 0
+    assert LinearMCSVC.load("m.zarr").C == 0.1
+    other = "train.zarr exists and is not a model written by dask_mcsvm; remove it or choose "
+    assert refuses("fit", "train.zarr", "--model", "train.zarr", "--overwrite") == (
+        f"{other}another path."
+    )
+    Path("r.html").write_text("old")
+    given = ("fit", "train.zarr", "--model", "n.zarr", "--report", "r.html")
+    assert refuses(*given) == "r.html exists; pass --overwrite to replace it."
+
+
+def test_a_model_behind_a_url_is_not_replaced_either(run, refuses, data):
+    url = f"memory://{uuid.uuid4().hex}/m.zarr"
+    assert run("fit", "train.zarr", "--model", url).code == 0
+    sentence = f"{url} exists; pass --overwrite to replace it."
+    assert refuses("fit", "train.zarr", "--model", url, "--C", 0.1) == sentence
+    assert LinearMCSVC.load(url).C == 1.0
+    assert run("fit", "train.zarr", "--model", url, "--C", 0.1, "--overwrite").code == 0
+    assert LinearMCSVC.load(url).C == 0.1
+
+
+def test_bad_input_is_one_sentence(refuses, data):
+    Path("text.svm").write_text("1 1:1\n")
+    cases = {
+        ("no.zarr",): "no.zarr: there is no dataset here; check the path, or make one with dask "
+        "mcsvm convert.",
+        ("text.svm",): "text.svm: not a dataset (it holds no zarr.json); make one with dask mcsvm "
+        "convert.",
+        ("train.zarr", "--C", -1): "C is -1.0; it must be a finite number above 0, for example "
+        "C=1.0.",
+        ("train.zarr", "--solver", "magic"): "solver is 'magic'; it must be 'auto' or 'sdm', for "
+        "example solver='auto'.",
+        ("train.zarr", "--intercept-scaling", "big"): "intercept_scaling is 'big'; it must be a "
+        'finite number above 0 or "radius", for example intercept_scaling=1.0.',
+        ("train.zarr", "--class-weight", "z=2"): "--class-weight names 'z', which is no class of "
+        "the data; the classes are a, b, c, d.",
+        ("train.zarr", "--class-weight", "a"): "--class-weight is 'a'; it must be NAME=VALUE.",
+        ("train.zarr", "--solver-options", "turbo=1"): "solver_options has 'turbo', which "
+        "solver='auto' does not know; use 'schedule', 'cooling', 'stop'.",
+        ("train.zarr", "--report", "r.pdf"): "r.pdf: a report ends in .html or .png; type r.html.",
+    }
+    for (source, *options), sentence in cases.items():
+        assert refuses("fit", source, "--model", "m.zarr", *options) == sentence
+
+
+def test_usage_errors_end_with_2(run):
+    done = run("fit", "train.zarr")
+    assert done.code == 2
+    assert "Missing option '--model'" in done.err
+    assert run("fit", "train.zarr", "--model", "m", "--formulation", "cx").code == 2
+
+
+def test_ctrl_c_is_said_and_nothing_is_written(run, data, monkeypatch):
+    def interrupted(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LinearMCSVC, "fit", interrupted)
+    done = run("fit", "train.zarr", "--model", "m.zarr")
+    assert (done.code, done.out) == (130, "")
+    assert done.err == "Stopped by Ctrl-C; nothing was written.\n"
+    assert not Path("m.zarr").exists()
+
+
+def test_a_full_disk_is_an_error_of_its_own(run, data, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device", "m.zarr")
+
+    monkeypatch.setattr(LinearMCSVC, "save", full)
+    done = run("fit", "train.zarr", "--model", "m.zarr")
+    assert (done.code, done.err) == (1, "Error: m.zarr: No space left on device.\n")
+
+
+@pytest.mark.parametrize("validation", ["0.25", "test.zarr"])
+def test_path_saves_the_best_c(run, data, validation):
+    (X, y), held_out = data
+    given = ("--Cs", "1,0.01,0.1", "--validation", validation, "--random-state", 0)
+    done = run("path", "train.zarr", "--model", "m.zarr", *given, "--json")
+    assert (done.code, done.err) == (0, "")
+    found = LinearMCSVC(random_state=0).path(
+        X, y, [0.01, 0.1, 1.0], validation=0.25 if validation == "0.25" else held_out
+    )
+    assert [step["C"] for step in done.json["path"]] == [0.01, 0.1, 1.0]
+    assert [step["accuracy"] for step in done.json["path"]] == found.scores.tolist()
+    model = LinearMCSVC.load("m.zarr")
+    assert done.json["best_C"] == model.C == found.best_.C
+    assert model.coef_.tobytes() == found.best_.coef_.tobytes()
+    assert model.notes_["validation accuracy"] == found.scores.max()
+
+
+def test_path_trains_the_chosen_c_again_on_all_rows(run, data):
+    (X, y), _ = data
+    given = ("--Cs", "0.01,0.1", "--random-state", 0, "--refit")
+    done = run("path", "train.zarr", "--model", "m.zarr", *given)
+    header, *steps = done.out.split("\n\n")[0].splitlines()
+    assert header.split() == ["C", "epochs", "rel.", "gap", "accuracy"]
+    assert [line.split()[0] for line in steps] == ["0.01", "0.1"]
+    model = LinearMCSVC.load("m.zarr")
+    assert model.coef_.tobytes() == LinearMCSVC(C=model.C, random_state=0).fit(X, y).coef_.tobytes()
+
+
+def test_path_refuses_bad_lists(refuses, data):
+    given = ("path", "train.zarr", "--model", "m.zarr", "--Cs")
+    assert refuses(*given, "1,x") == "--Cs is '1,x'; it must be numbers with commas: 0.01,0.1,1."
+    assert refuses(*given, "1", "--validation", "no.zarr") == (
+        "no.zarr: there is no dataset here; check the path, or make one with dask mcsvm convert."
+    )

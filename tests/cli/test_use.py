@@ -1,0 +1,117 @@
+"""``dask mcsvm predict``, ``score``, ``info`` and ``report``."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.storage import Checkpoint, write_dataset
+
+
+@pytest.fixture
+def model(data):
+    """m.zarr, trained on train.zarr."""
+    (X, y), _ = data
+    model = LinearMCSVC(C=0.1, random_state=0).fit(X, y)
+    model.save("m.zarr")
+    return model
+
+
+def test_predict_writes_a_label_per_row(run, refuses, data, model):
+    _, (X, _) = data
+    assert run("predict", "m.zarr", "test.zarr").out.split() == model.predict(X).tolist()
+    done = run("predict", "m.zarr", "test.zarr", "-o", "p.txt", "--top", 2, "--json")
+    assert done.json == {
+        "model": "m.zarr", "data": "test.zarr", "rows": 120, "top": 2, "output": "p.txt",
+    }  # fmt: skip
+    written = [line.split("\t") for line in Path("p.txt").read_text().splitlines()]
+    assert written == model.predict_topk(X, 2).tolist()
+    given = ("predict", "m.zarr", "test.zarr", "-o", "p.txt")
+    assert refuses(*given) == "p.txt exists; pass --overwrite to replace it."
+    assert run(*given, "--overwrite").out == "120 predictions in p.txt\n"
+    assert refuses("predict", "m.zarr", "test.zarr", "--top", 5) == (
+        "--top is 5, and the model ranks 4 classes; pass 1 to 4."
+    )
+    sentence = "--json and the predictions both want stdout; pass --output FILE."
+    assert refuses("predict", "m.zarr", "test.zarr", "--json") == sentence
+
+
+def test_score_agrees_with_scikit_learn(run, data, model):
+    _, (X, y) = data
+    found = run("score", "m.zarr", "test.zarr", "--json", "--confused", 2).json
+    predicted = model.predict(X)
+    assert found["accuracy"] == found["micro_f1"] == model.score(X, y)
+    assert found["macro_f1"] == pytest.approx(f1_score(y, predicted, average="macro"))
+    assert len(found["confused"]) == 2
+    worst = found["confused"][0]
+    assert worst["rows"] == np.sum((y == worst["true"]) & (predicted == worst["predicted"]))
+    text = run("score", "m.zarr", "test.zarr", "--quiet").out
+    assert f"accuracy  {model.score(X, y):.4f}\n" in text
+    assert f"{worst['true']}     {worst['predicted']}" in text
+
+
+def test_rows_of_another_width_are_refused(refuses, data, model):
+    (X, y), _ = data
+    write_dataset("wide.zarr", np.hstack([X, X]), y)
+    sentence = (
+        "X has 12 features, but LinearMCSVC is expecting 6 features as input; pass the columns "
+        "that fit saw, in the same order."
+    )
+    for command in ("score", "predict"):
+        assert refuses(command, "m.zarr", "wide.zarr") == sentence
+    assert refuses("report", "m.zarr", "r.html", "--data", "wide.zarr") == sentence
+
+
+@pytest.mark.parametrize("command", ["score", "predict"])
+def test_models_and_datasets_are_not_mixed_up(refuses, data, model, command):
+    assert refuses(command, "train.zarr", "test.zarr") == (
+        "train.zarr: found a dataset, needed a model; make one with dask mcsvm fit."
+    )
+    assert refuses(command, "m.zarr", "m.zarr") == (
+        "m.zarr: found a model, needed a dataset; make one with dask mcsvm convert."
+    )
+
+
+def test_a_damaged_model_is_refused(refuses, data, model):
+    chunk = Path("m.zarr/W/c/0/0")
+    size = chunk.write_bytes(chunk.read_bytes()[:-1])
+    assert refuses("score", "m.zarr", "test.zarr") == (
+        f"m.zarr: chunk c/0/0 of W has {size} bytes, {size + 1} were written; fit it again with "
+        "--overwrite."
+    )
+
+
+def test_info_of_each_kind(run, data, model):
+    found = run("info", "train.zarr", "--json").json
+    assert (found["kind"], found["rows"], found["classes"]) == ("dataset", 120, 4)
+    found = run("info", "m.zarr", "--json").json
+    assert (found["kind"], found["classes"]) == ("model", 4)
+    assert found["parameters"]["C"] == 0.1
+    assert found["fitted"]["gap_"] == model.gap_
+    assert len(found["fitted"]["history_"]) == len(model.history_)
+    with Checkpoint("fit") as checkpoint:
+        checkpoint.write({"W": np.ones(3)}, {"epoch": 7})
+    found = run("info", "fit", "--json").json
+    assert (found["kind"], found["generation"], found["meta"]) == ("checkpoint", 1, {"epoch": 7})
+    text = run("info", "m.zarr").out
+    assert f"fitted.history_               {len(model.history_)} entries\n" in text
+    assert "class_weight" not in text  # it was not set
+
+
+def test_info_of_anything_else(refuses):
+    Path("x.txt").write_text("hello")
+    assert refuses("info", "no") == "no: there is nothing here; check the path."
+    assert refuses("info", "x.txt") == (
+        "x.txt: not a dataset, model or checkpoint written by dask_mcsvm; check the path."
+    )
+
+
+def test_report_writes_html_and_png(run, refuses, data, model):
+    done = run("report", "m.zarr", "r.html", "--data", "test.zarr")
+    assert (done.code, done.out) == (0, "report  r.html\n")
+    assert "Most confused classes" in Path("r.html").read_text()
+    assert run("report", "m.zarr", "r.png", "--json").json["report"] == "r.png"
+    assert refuses("report", "m.zarr", "r.png") == "r.png exists; pass --overwrite to replace it."
+    assert run("report", "m.zarr", "r.png", "--overwrite", "--quiet").out == ""

@@ -1,0 +1,191 @@
+"""Reports: whole in one file, with every figure that the run has something to show for."""
+
+import base64
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.report import write_report
+
+RUN = ["Objectives over time", "Objectives over epochs", "Relative gap over time"]
+RUN += ["Relative gap over epochs", "Active examples", "Size of the weights"]
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Page(HTMLParser):
+    """Text, pictures and addresses of a page, and whether its tags are balanced."""
+
+    VOID = {"meta", "link", "img"}  # noqa: RUF012
+
+    def __init__(self, text):
+        super().__init__()
+        self.text, self.pictures, self.addresses, self.open = "", {}, [], []
+        self.tags = set()
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags.add(tag)
+        self.addresses += [given[name] for name in ("src", "href") if name in given]
+        if tag == "img":
+            kind, data = given["src"].split(",", 1)
+            assert kind == "data:image/svg+xml;base64"
+            self.pictures[given["alt"].split(".")[0]] = base64.b64decode(data)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def read(path):
+    return Page(path.read_text("utf-8"))
+
+
+def test_the_page_holds_everything_itself(iris, in_folder):
+    X, y, model = iris
+    write_report(model, "r.html", X, y)
+    page = read(in_folder / "r.html")
+    assert list(page.pictures) == [*RUN, "F1 per class"]
+    for picture in page.pictures.values():
+        drawing = ET.fromstring(picture)
+        assert drawing.tag.endswith("svg")
+        assert len(list(drawing.iter())) > 50  # something was drawn
+        fetched = [value for node in drawing.iter() for name, value in node.attrib.items()
+                   if name.endswith(("href", "src"))]  # fmt: skip
+        assert all(address.startswith("#") for address in fetched)
+    assert all(address.startswith("data:") for address in page.addresses)
+    assert not page.tags & {"script", "iframe", "object"}
+    assert "url(" not in (in_folder / "r.html").read_text("utf-8")
+    for fact in ("versicolor", "macro F1", "crammer_singer", f"{model.gap_:.1e}", "scikit-learn"):
+        assert fact in page.text
+
+
+def test_without_rows_there_is_no_word_of_classes(iris, in_folder):
+    _, _, model = iris
+    write_report(model, "r.html")
+    page = read(in_folder / "r.html")
+    assert list(page.pictures) == RUN
+    assert "F1" not in page.text
+
+
+def test_a_loaded_model_has_the_same_report_byte_for_byte_but_for_its_notes(iris, in_folder):
+    X, y, model = iris
+    write_report(model, "r.html", X, y)
+    model.save("m.zarr")
+    write_report(LinearMCSVC.load("m.zarr"), "again.html", X, y)
+    assert (in_folder / "r.html").read_bytes() == (in_folder / "again.html").read_bytes()
+    noted = LinearMCSVC.load("m.zarr")
+    noted.notes_ = {"data fingerprint": "0badc0de"}
+    write_report(noted, "noted.html")
+    assert "0badc0de" in read(in_folder / "noted.html").text
+
+
+def test_a_distributed_run_shows_its_tasks_traffic_and_rounds(iris, in_folder):
+    X, y, model = iris
+    model = clone(model).fit(X, y)
+    for record in model.history_:
+        record |= {"task_seconds": {"visit": 1.0, "certify": 0.5}, "tasks": 40, "bytes": 10**6}
+    model.plan_ = SimpleNamespace(groups=((0, 2), (1,), (3, 4)), n=150)
+    for solver in ("rounds", "averaging"):
+        model.solver_ = solver
+        write_report(model, "r.html", overwrite=True)
+        shown = list(read(in_folder / "r.html").pictures)
+        rounds = ["Rounds"] if solver == "rounds" else []
+        assert shown == [*RUN, "Time per kind of task", "Tasks and traffic", *rounds]
+
+
+@pytest.mark.parametrize("n_classes", [2, 300])
+def test_names_of_any_length_and_script_stay_text(in_folder, n_classes):
+    rng = np.random.default_rng(0)
+    y = np.arange(2 * n_classes) % n_classes
+    X = np.eye(n_classes)[y] + 0.1 * rng.standard_normal((2 * n_classes, n_classes))
+    names = np.array([f"<b>{c:03d}</b> & $x_{c}$ 名前 {'long ' * 30}" for c in range(n_classes)])
+    model = LinearMCSVC(tol=0.1, random_state=0).fit(X, names[y])
+    for name in ("r.html", "r.png"):
+        write_report(model, name, X[::-1], names[y])  # most labels are wrong
+    page = read(in_folder / "r.html")
+    assert "</b> & $x_" in page.text
+    assert " 名前 long long" in page.text
+    listed = len(re.findall(r"<b>\d", page.text))
+    assert listed <= 3 * 12  # tables stay short, whatever k
+    assert (in_folder / "r.png").stat().st_size < 2e6
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_run_that_did_not_converge_says_so(iris, in_folder, epochs):
+    X, y, model = iris
+    short = clone(model).set_params(max_epochs=epochs, tol=0).fit(X, y)
+    write_report(short.set_params(tol=1e-9), "r.html")
+    page = read(in_folder / "r.html")
+    assert "The fit ended (max_epochs) before the proof was as good as asked for" in page.text
+    assert list(page.pictures) == RUN
+
+
+def test_weights_that_are_all_zero_have_no_histogram(in_folder):
+    model = LinearMCSVC(fit_intercept=False).fit(np.zeros((4, 2)), [0, 1, 0, 1])
+    write_report(model, "r.html")
+    assert "Size of the weights" not in read(in_folder / "r.html").pictures
+
+
+def test_a_picture_is_a_png(iris, in_folder):
+    X, y, model = iris
+    write_report(model, "r.png", X, y)
+    content = (in_folder / "r.png").read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+    assert width > 2000
+    assert height > 800
+
+
+def test_bad_targets_are_refused_and_nothing_is_written(iris, in_folder):
+    X, y, model = iris
+    with pytest.raises(ValueError, match=r"^r\.pdf: a report ends in .* type r\.html\.$"):
+        write_report(model, "r.pdf")
+    with pytest.raises(FileNotFoundError, match=r"^no/r\.html: there is no folder no; make it "):
+        write_report(model, "no/r.html")
+    with pytest.raises(ValueError, match=r"^X and y belong together; pass both, or neither\.$"):
+        write_report(model, "r.html", X)
+    with pytest.raises(NotFittedError):
+        write_report(LinearMCSVC(), "r.html")
+    with pytest.raises(ValueError, match=r"^a report shows the fit of a LinearMCSVC, not of "):
+        write_report(model.to_linear_svc(), "r.html")
+    assert list(in_folder.iterdir()) == []
+    (in_folder / "r.html").write_text("old")
+    with pytest.raises(FileExistsError, match=r"^r\.html exists; pass overwrite=True to replace "):
+        write_report(model, "r.html")
+    assert (in_folder / "r.html").read_text() == "old"
+    write_report(model, "r.html", X, y, overwrite=True)
+    assert [path.name for path in in_folder.iterdir()] == ["r.html"]
+
+
+def test_without_matplotlib_it_says_what_to_type():
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from dask_mcsvm.report import write_report\n"
+        "try: write_report(None, 'r.html')\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "matplotlib is not installed, and reports are drawn with it; "
+        "type: pip install 'dask-mcsvm[report]'\n"
+    )
