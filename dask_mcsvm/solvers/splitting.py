@@ -39,8 +39,8 @@ from .sequential import EpochResult
 BLOCK_ROWS = 4096
 #: The penalty in units of a row's own C_i, where a loss costs 1 and margins are about 1.
 FIRST_RHO, WARM_RHO, LEAST_RHO, MOST_RHO = 0.1, 1.0, 1e-9, 1e9
-#: Multipliers move when W - W(alpha) makes up less than this part of the rest of the gap.
-INNER_GAP = 0.2
+#: Multipliers move when W - W(alpha) makes up less than this multiple of the rest of the gap.
+INNER_GAP = 1.0
 #: The penalty grows when so few Newton steps were enough, and falls when so many were needed.
 FEW_STEPS, MANY_STEPS, MOST_STEPS = 2, 6, 10
 RHO_UP, RHO_DOWN = 3.0, 0.5
@@ -75,7 +75,7 @@ class Splitting:
         self.columns = np.zeros((k, d + 1))  # W by classes
         self.rho, self.steps, self.since_fresh = FIRST_RHO, 0, 0
         self.preconditioner: Preconditioner | None = None
-        self.cg_work, self.decrement = 0.0, np.inf
+        self.cg_work = 0.0
         self.best_primal, self.best_columns = np.inf, self.columns
         self.dual_held, self.scale_held = 0.0, 1.0  # of no multipliers at all
         with self.blas.limit(limits=1, user_api="blas"):
@@ -129,10 +129,10 @@ class Splitting:
         self.dual_held = self.dual_here
         self.scale_held = self.scale_here
         if self.steps <= FEW_STEPS:
-            self.rho = min(self.rho * RHO_UP ** (2 if self.steps == 1 else 1), MOST_RHO)
+            self.rho = min(self.rho * RHO_UP, MOST_RHO)
         elif self.steps >= MANY_STEPS:
             self.rho = max(self.rho * RHO_DOWN, LEAST_RHO)
-        self.steps, self.decrement = 0, np.inf
+        self.steps = 0
         self._look()
 
     def _step(self) -> int:
@@ -141,7 +141,6 @@ class Splitting:
         work = self.n * self.k + products * self.free
         self.steps += 1
         first = float(np.vdot(self.g, P))
-        self.decrement = -0.5 * first
         if first >= 0:  # nothing left to gain but rounding
             self.steps = MOST_STEPS
             return work
