@@ -12,7 +12,7 @@ from .problem import Fit, OnEpoch, Problem
 
 if TYPE_CHECKING:
     from dask_mcsvm.solvers.duals import Duals
-    from dask_mcsvm.solvers.sequential import EpochResult, SequentialDual
+    from dask_mcsvm.solvers.sequential import EpochResult
 
 
 def train(
@@ -38,6 +38,17 @@ def train(
     return _Loop(problem, plan, tol, max_epochs, seed, n_jobs, start, on_epoch).run()
 
 
+def _run_class(solver: str) -> Any:
+    """What runs the epochs of a solver; numba is imported when something is solved."""
+    if solver == "splitting":
+        from dask_mcsvm.solvers.splitting import Splitting
+
+        return Splitting
+    from dask_mcsvm.solvers.sequential import SequentialDual
+
+    return SequentialDual
+
+
 class _Loop:
     """One fit from first epoch to certificate."""
 
@@ -52,14 +63,10 @@ class _Loop:
         start: Duals | None,
         on_epoch: OnEpoch | None,
     ) -> None:
-        from dask_mcsvm.solvers.sequential import (
-            SequentialDual,  # numba: imported when something is solved
-        )
-
         self.problem, self.plan, self.tol, self.max_epochs = problem, plan, tol, max_epochs
         self.on_epoch = on_epoch
         self.begun = time.perf_counter()
-        self.dual_run: SequentialDual = SequentialDual(
+        self.dual_run: Any = _run_class(plan.solver)(
             problem.rows,
             problem.y,
             problem.C,
@@ -144,6 +151,8 @@ class _Loop:
         return None
 
     def _epoch(self) -> EpochResult:
+        if self.plan.schedule == "newton":
+            return self.dual_run.newton_epoch()
         if self.plan.schedule == "shrink":
             return self.dual_run.shrink_epoch(cooling=self.plan.cooling)
         if self.plan.schedule == "uniform":
@@ -158,7 +167,7 @@ class _Loop:
         # What examples showed before the last moves of W is 1.3 to 1.5 times what they show now.
         near = estimate <= 1.4 * self.tol and waited >= min(8.0, 0.1 * self.epochs)
         drifted = 32.0 if self.plan.dtype == "float32" else max(32.0, 0.1 * self.epochs)
-        if near or waited >= drifted:
+        if near or (waited >= drifted and getattr(self.dual_run, "drifts", True)):
             self.last_look = self.epochs
             return True
         return False
