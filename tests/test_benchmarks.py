@@ -169,3 +169,30 @@ def test_generated_rows_look_like_text(bench: Any) -> None:
     assert per_word[:30].sum() > 0.3 * data.nnz  # few words are common, most are rare
     again = bench.load_dataset("zipf80", None, "tiny")
     assert data.X.data.tobytes() == again.X.data.tobytes()
+
+
+def test_the_larank_tables_stand_beside_the_papers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import bench_larank
+
+    out = tmp_path / "out.json"
+    arguments = ["--datasets", "usps", "--others", "--stream", "5000", "--json", str(out)]
+    assert bench_larank.main(arguments) == 0
+    report = json.loads(out.read_text("utf-8"))
+    rows = report["results"]["usps"]
+    assert {"LaRankx1", "LaRankGap", "paper: LaRankx1", "MCSVM", "MIRA", "only new"} <= set(rows)
+    assert rows["LaRankGap"]["dual"] >= rows["LaRankx1"]["dual"] * 0.99
+    assert all(row["error"] < 30 for row in rows.values())
+    assert report["stream"][0]["support"] <= 500
+    assert "paper: LaRankGap" in capsys.readouterr().out
+
+
+def test_examples_run() -> None:
+    for script in sorted((BENCHMARKS.parent / "examples").glob("larank*.py")):
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+        command = [sys.executable, "-W", "error", str(script)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+        assert done.returncode == 0, done.stderr
+        assert "support patterns" in done.stdout

@@ -32,15 +32,13 @@ def predict(
         if output != "-" and Path(output).exists() and not overwrite:
             raise Refused(f"{output} exists; pass --overwrite to replace it.")
         estimator, dataset = load(model), open_rows(data)
-        k = estimator.classes_.size
-        if not 1 <= top <= k:
-            raise Refused(f"--top is {top}, and the model has {k} classes; pass 1 to {k}.")
+        check_top(top, estimator)
         rows = 0
         with written(output) as file:
             for _, X in blocks(dataset):
-                labels = estimator.predict_topk(X, top)
-                file.writelines("\t".join(map(str, row)) + "\n" for row in labels.tolist())
-                rows += len(labels)
+                best = estimator.predict(X)[:, None] if top == 1 else estimator.predict_topk(X, top)
+                file.writelines("\t".join(map(str, row)) + "\n" for row in best.tolist())
+                rows += len(best)
     if output != "-":
         document = {"model": model, "data": data, "rows": rows, "top": top, "output": output}
         console.summary(document, f"{rows:,} predictions in {output}")
@@ -72,11 +70,22 @@ def score(model: str, data: str, confused: int, as_json: bool, quiet: bool) -> N
     console.result(document, lines)
 
 
-def load(path: str) -> Any:
-    """The model at `path`."""
-    from dask_mcsvm import LinearMCSVC
+def check_top(top: int, estimator: Any) -> None:
+    """Refuse a number of classes that the model can not rank."""
+    k = estimator.classes_.size if hasattr(estimator, "predict_topk") else 1
+    if not 1 <= top <= k:
+        raise Refused(f"--top is {top}, and the model ranks {k} classes; pass 1 to {k}.")
 
-    return LinearMCSVC.load(path)
+
+def load(path: str) -> Any:
+    """The model at `path`, by the estimator that its file names."""
+    import dask_mcsvm
+    from dask_mcsvm.storage import describe, kind_of
+
+    name = describe(path).get("estimator") if kind_of(path) == "model" else None
+    # What names no estimator is refused by this one, in words.
+    kind = name if isinstance(name, str) and name in dask_mcsvm.__all__ else "LinearMCSVC"
+    return getattr(dask_mcsvm, kind).load(path)
 
 
 def open_rows(path: str) -> Any:

@@ -1,5 +1,7 @@
 """``dask mcsvm fit`` and ``dask mcsvm path``."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,13 @@ from dask_mcsvm.cli._options import estimator_options, parameters
 DATA = click.argument("data", type=click.Path())
 MODEL = click.option("--model", "-m", required=True, type=click.Path(), help="Model to write.")
 REPORT = click.option("--report", type=click.Path(), help="Also write a report, .html or .png.")
+SCHEDULER = click.option(
+    "--scheduler",
+    metavar="ADDRESS|threads|processes",
+    help="Train chunk by chunk with Dask: on a cluster, or on threads or worker processes of this "
+    "machine. Without it the dataset is read into memory.",
+)
+WORKERS = click.option("--workers", type=int, help="Worker processes to start [one per core].")
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace a model or report there is.")
 
 
@@ -32,30 +41,72 @@ class TrainingInput:
     notes: dict[str, Any]
 
 
-def training_input(path: str) -> TrainingInput:
-    """The dataset at `path`, read into memory."""
+def training_input(path: str, *, lazy: bool = False) -> TrainingInput:
+    """The dataset at `path`, read into memory or, lazily, left where it is."""
     from dask_mcsvm.storage import open_dataset
 
     dataset = open_dataset(path)
+    notes = {"data": path, "data fingerprint": dataset.fingerprint}
+    if lazy:
+        return TrainingInput(dataset, None, None, dataset.classes, notes)
     return TrainingInput(
         X=dataset.read_rows(0, dataset.shape[0]),
         y=dataset.classes[dataset.read_labels()],
         sample_weight=dataset.read_weights(),
         classes=dataset.classes,
-        notes={"data": path, "data fingerprint": dataset.fingerprint},
+        notes=notes,
     )
+
+
+@contextmanager
+def running_on(scheduler: str | None, workers: int | None) -> Iterator[None]:
+    """What the options say about where tasks run, for as long as a fit takes."""
+    if scheduler is None:
+        yield
+        return
+    if scheduler == "threads":
+        import dask
+
+        with dask.config.set(scheduler="threads"):
+            yield
+        return
+    from distributed import Client, LocalCluster
+
+    try:
+        if scheduler == "processes":
+            place: Any = LocalCluster(
+                n_workers=workers, threads_per_worker=1, dashboard_address=None
+            )
+        else:
+            place = nullcontext(scheduler)
+    except ValueError as error:
+        raise Refused(f"--scheduler {scheduler}: {error}") from error
+    with place as address:
+        try:
+            client = Client(address, timeout="10s")
+        except (OSError, ValueError) as error:
+            raise Refused(
+                f"--scheduler {scheduler}: no scheduler answers there ({error}); start one with "
+                "`dask scheduler`, or use threads or processes."
+            ) from error
+        with client:
+            yield
 
 
 @click.command()
 @DATA
 @MODEL
 @estimator_options()
+@SCHEDULER
+@WORKERS
 @REPORT
 @OVERWRITE
 @common
 def fit(
     data: str,
     model: str,
+    scheduler: str | None,
+    workers: int | None,
     report: str | None,
     overwrite: bool,
     as_json: bool,
@@ -70,9 +121,12 @@ def fit(
     console = Console(as_json, quiet)
     with console.speaking():
         check_outputs(model, report, overwrite)
-        rows = training_input(data)
+        if workers is not None and scheduler != "processes":
+            raise Refused("--workers is for --scheduler processes; add it, or leave --workers out.")
+        rows = training_input(data, lazy=scheduler is not None)
         estimator = new_estimator(console, given, rows.classes)
-        estimator.fit(rows.X, rows.y, sample_weight=rows.sample_weight, classes=rows.classes)
+        with running_on(scheduler, workers):
+            estimator.fit(rows.X, rows.y, sample_weight=rows.sample_weight, classes=rows.classes)
         write_outputs(estimator, rows.notes, model, report, overwrite)
     document, text = told(estimator, model, report)
     console.summary(document, text)
@@ -90,7 +144,7 @@ def fit(
     help="Share of the rows to hold back for scoring, or another dataset.",
 )
 @click.option("--refit", is_flag=True, help="Train the chosen C again, on all rows of DATA.")
-@estimator_options(without=("C",))
+@estimator_options(without=("C", "checkpoint", "resume", "scratch"))
 @REPORT
 @OVERWRITE
 @common

@@ -17,7 +17,7 @@ from dask_mcsvm import __version__
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.storage import decode_classes, encode_classes, load_model, save_model
-from dask_mcsvm.training import DASK_SOLVERS, Plan
+from dask_mcsvm.training import DASK_SOLVERS, EARLY_SHRINK, PassPlan, Plan
 
 KIND = "LinearMCSVC"
 # Objects of the session that saved, not of the model.
@@ -91,7 +91,7 @@ class ModelFile:
             "class_totals": trained.totals,
         }
         meta = {
-            "model": KIND,
+            "estimator": KIND,
             "versions": versions(),
             "parameters": stored_parameters(self),
             "classes": encode_classes(self.classes_),
@@ -132,7 +132,7 @@ class ModelFile:
             Not a model of this class, of another version, never finished, or damaged.
         """
         arrays, meta = load_model(path)
-        found = meta.get("model")
+        found = meta.get("estimator")
         if found != KIND:
             raise ModelFormatError(
                 f"{os.fspath(path)}: holds a {found or 'model of another kind'}, not a {KIND}; "
@@ -280,7 +280,7 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
 
 def _plan(stored: dict[str, Any]) -> Any:
     """The plan, or None if another release planned otherwise: that run is over anyway."""
-    kind: type[Any] = Plan
+    kind: type[Any] = PassPlan if stored.get("solver") == EARLY_SHRINK else Plan
     if stored.get("solver") in DASK_SOLVERS:
         from dask_mcsvm.training.dask_plan import DaskPlan  # imports Dask
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm._validation import (
@@ -135,14 +136,16 @@ def resolve_gamma(gamma: float | str, d: int, variance: Callable[[], float]) -> 
     return float(gamma)
 
 
-def variance_of(X: Any) -> float:
-    """Variance of all entries of X, dense or CSR, in float64."""
+def variance_of(X: Any, weights: npt.NDArray[np.float64] | None = None) -> float:
+    """Variance of all entries of X, dense or CSR, in float64; weights are copies of rows."""
     total = square = 0.0
-    values = X.data if sp.issparse(X) else X
-    for start in range(0, values.shape[0], 4096):  # no float64 copy of all of X
-        part = values[start : start + 4096].astype(np.float64)
-        total, square = total + part.sum(), square + np.square(part).sum()
-    size = X.shape[0] * X.shape[1]
+    for start in range(0, X.shape[0], 4096):  # no float64 copy of all of X
+        part = X[start : start + 4096].astype(np.float64)
+        w = np.ones(part.shape[0]) if weights is None else weights[start : start + 4096]
+        squares = part.multiply(part) if sp.issparse(part) else part * part
+        total += float(w @ np.asarray(part.sum(axis=1)).ravel())
+        square += float(w @ np.asarray(squares.sum(axis=1)).ravel())
+    size = X.shape[1] * (X.shape[0] if weights is None else weights.sum())
     return float(max(0.0, square / size - (total / size) ** 2))
 
 

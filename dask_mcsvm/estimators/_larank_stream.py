@@ -39,9 +39,9 @@ def fit_stream(
     factors = class_weights(estimator.class_weight, known, counts)
     weighed = np.bincount(places, totals * factors[places], minlength=known.size)
     _check_two(known, np.asarray(weighed, np.float64))
-    d, n = seen[0].d, sum(look.n for look in seen)
+    d = seen[0].d
     dtype = working_dtype(seen[0].dtype, settings.dtype)
-    gamma = resolve_gamma(settings.gamma, d, lambda: _variance(seen, n * d))
+    gamma = resolve_gamma(settings.gamma, d, lambda: _variance(seen, d * float(totals.sum())))
     run = new_run(settings, gamma, k=known.size, d=d, is_sparse=seen[0].is_sparse, dtype=dtype)
     cost = settings.C * factors
     total = float((cost[places] * totals).sum())
@@ -158,6 +158,6 @@ def _check_two(classes: npt.NDArray[Any], totals: npt.NDArray[np.float64]) -> No
         )
 
 
-def _variance(seen: list[graphs.Survey], size: int) -> float:
+def _variance(seen: list[graphs.Survey], size: float) -> float:
     total, square = sum(look.total for look in seen), sum(look.square for look in seen)
     return max(0.0, square / size - (total / size) ** 2)

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm._validation import class_weights, working_dtype
+from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import Settings, warn_of_precision
 from dask_mcsvm.graphs.predict import Model, ModelPart, decision_function, predict, predict_topk
@@ -49,16 +49,30 @@ def _check_two_classes(source: Source) -> None:
 
 
 def fit_lazy(
-    problem: DaskProblem, plan: DaskPlan, runner: Runner, settings: Settings, seed_is_given: bool
-) -> Fit:
-    """Train on the workers; the model comes back."""
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
+    """Train on the workers, and all that the estimator remembers of it."""
+    problem, plan, runner = pose_lazy(
+        X, y, sample_weight, classes, estimator.class_weight, settings
+    )
     warn_of_precision(settings, problem.dtype)
-    keeping = Keeping(settings.checkpoint, settings.resume, settings.scratch)
+    keeping = Keeping(settings.checkpoint, settings.resume, settings.scratch, settings.memory_limit)
     with progress(settings.verbose, settings.callbacks) as on_epoch:
-        return train_on_dask(
+        fit = train_on_dask(
             problem, plan, runner, keeping, tol=settings.tol, max_epochs=settings.max_epochs,
-            seed=settings.seed, seed_is_given=seed_is_given, on_epoch=on_epoch,
+            seed=settings.seed, seed_is_given=estimator.random_state is not None,
+            on_epoch=on_epoch,
         )  # fmt: skip
+    source = problem.source
+    features: dict[str, Any] = {"n_features_in_": source.n_features}
+    if source.columns is not None:
+        features["feature_names_in_"] = source.columns
+    trained = Trained(
+        formulation=problem.formulation, C=settings.C, tau=problem.tau,
+        class_weight=estimator.class_weight, dtype=problem.dtype, n_given=source.n,
+        totals=problem.factors * source.class_totals,
+    )  # fmt: skip
+    return fit, source.classes, features, plan, trained
 
 
 def lazy_model(estimator: Any) -> Model:
@@ -98,8 +112,3 @@ def _columns(estimator: Any, X: Any) -> Any:
             "same order."
         )
     return rows
-
-
-def class_totals(problem: DaskProblem) -> npt.NDArray[np.float64]:
-    """Sum of C_i of each class, (k,)."""
-    return np.asarray(problem.factors * problem.source.class_totals, np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from dask_mcsvm._validation import TrainingSet, check_number, check_training_set
+from dask_mcsvm._validation import TrainingSet, check_number, check_training_set, is_lazy
 from dask_mcsvm.errors import bad_parameter
 from dask_mcsvm.estimators._predict import best_classes
 from dask_mcsvm.estimators._settings import read_settings
@@ -60,6 +60,8 @@ def fit_path(
 ) -> PathResult:
     """Fit a clone of `estimator` for every C; see `LinearMCSVC.path`."""
     costs = check_costs(Cs)
+    if is_lazy(X):
+        return fit_lazy_path(estimator, X, y, costs, validation, sample_weight)
     settings = read_settings(estimator)
     data = check_training_set(
         estimator,
@@ -71,13 +73,9 @@ def fit_path(
         dtype=settings.dtype,
     )
     held_out = None
-    if validation is not None and not isinstance(validation, tuple | list):
-        example = "validation=0.2, or validation=(X_val, y_val)"
-        share = check_number("validation", validation, above=0.0, example=example)
+    share = share_held_back(validation)
+    if share is not None:
         data, held_out = split(data, share, settings.seed)
-    elif validation is not None and len(validation) != 2:
-        needed = "a pair (X_val, y_val) or a share of the rows"
-        raise bad_parameter("validation", f"{len(validation)} objects", needed, "validation=0.2")
 
     models: list[LinearMCSVC] = []
     last: KeptAlpha | None = None
@@ -90,9 +88,56 @@ def fit_path(
         scores = np.array([accuracy(model, held_out) for model in models])
     elif validation is not None:
         scores = np.array([model.score(*validation) for model in models])
+    return path_result(models, costs, scores)
+
+
+def path_result(
+    models: "Sequence[LinearMCSVC]",
+    costs: tuple[float, ...],
+    scores: npt.NDArray[np.float64] | None,
+) -> PathResult:
+    """The models with the best one chosen."""
     # argmax takes the first of equals, which is the smallest C: the simplest model that is as good.
     best = None if scores is None else int(scores.argmax())
     return PathResult(tuple(models), costs, scores, best)
+
+
+def fit_lazy_path(
+    estimator: "LinearMCSVC",
+    X: Any,
+    y: Any,
+    costs: tuple[float, ...],
+    validation: Any,
+    sample_weight: Any,
+) -> PathResult:
+    """A fit of its own for every C: rows that are read chunk by chunk leave no alpha behind."""
+    from dask_mcsvm.training.source import hold_back
+
+    if estimator.checkpoint is not None:
+        raise ValueError("checkpoint holds one fit, and a path is several; leave it out.")
+    settings = read_settings(estimator, lazy=True)
+    share = share_held_back(validation)
+    if share is not None:
+        (X, y, sample_weight), validation = hold_back(X, y, sample_weight, share, settings.seed)
+    models = [clone(estimator).set_params(C=C).fit(X, y, sample_weight) for C in costs]
+    scores = None
+    if validation is not None:
+        scores = np.array([model.score(*validation) for model in models])
+    return path_result(models, costs, scores)
+
+
+def share_held_back(validation: Any) -> float | None:
+    """The share of the rows to score on; None if rows are given for it, or nothing is."""
+    if validation is None:
+        return None
+    if isinstance(validation, tuple | list):
+        if len(validation) != 2:
+            needed = "a pair (X_val, y_val) or a share of the rows"
+            found = f"{len(validation)} objects"
+            raise bad_parameter("validation", found, needed, "validation=0.2")
+        return None
+    example = "validation=0.2, or validation=(X_val, y_val)"
+    return check_number("validation", validation, above=0.0, example=example)
 
 
 def check_costs(Cs: Any) -> tuple[float, ...]:

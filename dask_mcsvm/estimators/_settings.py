@@ -24,11 +24,13 @@ from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, prec
 from dask_mcsvm.formulations import formulation_name
 from dask_mcsvm.training import (
     DASK_SOLVERS,
+    EARLY_SHRINK,
     SOLVERS,
     Plan,
     Problem,
     check_solver_options,
     make_plan,
+    parse_size,
 )
 
 
@@ -49,6 +51,7 @@ class Settings:
     checkpoint: str | None
     resume: bool
     scratch: str | None
+    memory_limit: int | None
     callbacks: tuple[Callable[[dict[str, Any]], object], ...]
     verbose: int
     seed: int
@@ -59,7 +62,8 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
 
     `lazy` says that the rows are read chunk by chunk; each kind of rows has its own solvers.
     """
-    solver = check_choice("solver", estimator.solver, ("auto", *SOLVERS, *DASK_SOLVERS))
+    known = ("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)
+    solver = check_choice("solver", estimator.solver, known)
     _check_kind(estimator, solver, lazy)
     verbose = estimator.verbose
     return Settings(
@@ -75,11 +79,12 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         n_jobs=check_n_jobs(estimator.n_jobs),
         warm_start=check_flag("warm_start", estimator.warm_start),
         options=dict(estimator.solver_options or {})
-        if lazy
+        if lazy or solver == EARLY_SHRINK
         else check_solver_options(solver, estimator.solver_options),
         checkpoint=_read_path("checkpoint", estimator.checkpoint),
         resume=check_flag("resume", estimator.resume),
         scratch=_read_path("scratch", estimator.scratch),
+        memory_limit=_read_bytes(estimator.memory_limit),
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_integer(
             "verbose",
@@ -89,6 +94,15 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         ),
         seed=draw_seed(estimator.random_state),
     )
+
+
+def wants_early_shrink(X: Any, settings: Settings) -> bool:
+    """Asked for, or what "auto" takes for a dataset that has to be read within a limit."""
+    if settings.solver == EARLY_SHRINK:
+        return True
+    on_disk = isinstance(X, str | os.PathLike) or type(X).__name__ == "Dataset"
+    limited = settings.memory_limit is not None and on_disk
+    return settings.solver == "auto" and limited and settings.formulation == "one_vs_rest"
 
 
 def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
@@ -102,18 +116,19 @@ def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
         )
-    kept = [name for name in ("checkpoint", "scratch") if getattr(estimator, name) is not None]
-    if not lazy and (kept or estimator.resume):
+    names = ("checkpoint", "scratch", "memory_limit")
+    kept = [name for name in names if getattr(estimator, name) is not None]
+    if not lazy and solver != EARLY_SHRINK and (kept or estimator.resume):
         name = kept[0] if kept else "resume"
         raise ValueError(
             f"{name} is for fits on Dask arrays and datasets, but X is in memory; leave it out, or "
             "pass dask.array.from_array(X, chunks=(10_000, -1))."
         )
-    if lazy and estimator.resume and estimator.checkpoint is None:
+    if estimator.resume and estimator.checkpoint is None:
         raise ValueError('resume=True needs checkpoint="folder", the one to go on from.')
-    if lazy and estimator.warm_start:
+    if (lazy or solver == EARLY_SHRINK) and estimator.warm_start:
         raise ValueError(
-            "warm_start keeps alpha in memory, which a fit on Dask does not; use "
+            "warm_start keeps alpha in memory, which a fit chunk by chunk does not; use "
             'checkpoint="folder" and resume=True.'
         )
 
@@ -122,6 +137,19 @@ def _read_path(name: str, value: object) -> str | None:
     if value is None or isinstance(value, str | os.PathLike):
         return None if value is None else os.fspath(value)
     raise bad_parameter(name, value, "a path or None", f'{name}="folder"')
+
+
+def _read_bytes(value: object) -> int | None:
+    if value is None:
+        return None
+    try:
+        size = parse_size(value)
+    except (TypeError, ValueError):
+        size = 0
+    if size <= 0 or isinstance(value, bool):
+        needed = "a number of bytes above 0 or a text"
+        raise bad_parameter("memory_limit", value, needed, 'memory_limit="2GB"')
+    return size
 
 
 def _read_tau(fit_intercept: object, scaling: object) -> float | None:

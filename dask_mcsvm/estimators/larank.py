@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
-from dask_mcsvm._validation import TrainingSet, check_training_set
+from dask_mcsvm._validation import TrainingSet, check_sample_weight, check_training_set
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._larank_fit import Outcome, order_of, run_epochs
 from dask_mcsvm.estimators._larank_model import LaRankModel, alike, is_lazy
@@ -42,7 +42,8 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         Cost of a unit of loss, above 0.
     gamma : float, "scale" or "auto"
         Of "rbf", "poly" and "sigmoid", as in scikit-learn: "scale" is 1 / (n_features * X.var()),
-        "auto" 1 / n_features. `partial_fit` fixes it in its first call.
+        rows counted by `sample_weight`, "auto" 1 / n_features. `partial_fit` fixes it in its first
+        call.
     degree : int
         Of "poly".
     coef0 : float
@@ -199,7 +200,7 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
             return self
         data = self._check(X, y, sample_weight, classes, settings.dtype)
         rows = _square(data) if settings.kernel == "precomputed" else data.rows
-        run, gamma = _start(settings, rows, data.classes.size)
+        run, gamma = _start(settings, rows, data, sample_weight)
         examples = run.examples(rows, data.y, settings.C * data.weights)
         with progress(settings.verbose, settings.callbacks) as on_epoch:
             outcome = run_epochs(run, examples, settings, on_epoch)
@@ -236,7 +237,7 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         dtype = settings.dtype if first else self._run.dtype
         data = self._check(X, y, sample_weight, known, dtype, reset=first, part=True)
         if first:
-            run, gamma = _start(settings, data.rows, data.classes.size)
+            run, gamma = _start(settings, data.rows, data, sample_weight)
         else:
             # A kernel of the user's may fail half way: the model stays as it is until all is done.
             run = self._run if self._run.kernel.function is None else self._run.copy()
@@ -318,12 +319,16 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         self._expose(run, numbers)
 
 
-def _start(settings: Settings, rows: Any, k: int) -> tuple[LaRank, float]:
+def _start(
+    settings: Settings, rows: Any, data: TrainingSet, sample_weight: Any
+) -> tuple[LaRank, float]:
     """A run for rows like these, and the number that gamma comes to."""
-    gamma = resolve_gamma(settings.gamma, rows.shape[1], lambda: variance_of(rows))
-    is_sparse = sp.issparse(rows)
-    run = new_run(settings, gamma, k=k, d=rows.shape[1], is_sparse=is_sparse, dtype=rows.dtype)
-    return run, gamma
+    weights = check_sample_weight(sample_weight, data.n_given)
+    if weights is not None and data.kept is not None:
+        weights = weights[data.kept]
+    gamma = resolve_gamma(settings.gamma, rows.shape[1], lambda: variance_of(rows, weights))
+    shape = {"k": data.classes.size, "d": rows.shape[1], "is_sparse": sp.issparse(rows)}
+    return new_run(settings, gamma, dtype=rows.dtype, **shape), gamma
 
 
 def _as(rows: Any, run: LaRank) -> Any:

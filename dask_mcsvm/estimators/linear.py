@@ -26,6 +26,7 @@ from dask_mcsvm.estimators._settings import (
     plan_for,
     pose,
     read_settings,
+    wants_early_shrink,
     warn_of_precision,
 )
 from dask_mcsvm.estimators._warm import KeptAlpha
@@ -44,11 +45,12 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     ----------
     formulation : {"crammer_singer", "weston_watkins", "lee_lin_wahba", "one_vs_rest"}
         The loss; "cs", "ww", "llw" and "ovr" for short.
-    solver : {"auto", "sdm", "shards", "rounds", "averaging", "classes"}
+    solver : {"auto", "sdm", "shards", "rounds", "averaging", "classes", "early_shrink"}
         "sdm" is the sequential dual method for rows in memory: exact steps of one example at a
         time. The others work on Dask: "shards" by row chunks, for all formulations; "rounds"
         (weston_watkins), "averaging" (lee_lin_wahba) and "classes" (one_vs_rest) by groups of
-        classes, for models larger than a worker.
+        classes, for models larger than a worker. "early_shrink" (one_vs_rest) reads a dataset
+        several times larger than memory.
     C : float
         Cost of a unit of loss, above 0. Large values fit the rows, small ones keep W small.
     tol : float
@@ -78,6 +80,9 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     scratch : path or None
         On Dask without a checkpoint: a folder, seen by all workers, for the state of the fit.
         By default a temporary one, if all workers are on this machine.
+    memory_limit : int, text such as "2GB", or None
+        With "early_shrink": bytes to use beyond what the process holds. On Dask: rows stay in the
+        workers' memory between epochs only if they take less than 0.4 of it.
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
@@ -152,6 +157,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         checkpoint: Any = None,
         resume: bool = False,
         scratch: Any = None,
+        memory_limit: Any = None,
         solver_options: dict[str, Any] | None = None,
         callbacks: Any = (),
         verbose: int = 0,
@@ -171,6 +177,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         self.checkpoint = checkpoint
         self.resume = resume
         self.scratch = scratch
+        self.memory_limit = memory_limit
         self.solver_options = solver_options
         self.callbacks = callbacks
         self.verbose = verbose
@@ -210,9 +217,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         PrecisionWarning
             If `tol` is below what float32 can reach.
         """
-        if is_lazy(X):
-            return self._fit_lazy(X, y, sample_weight, classes)
-        settings = read_settings(self)
+        lazy = is_lazy(X)
+        settings = read_settings(self, lazy=lazy)
+        if lazy or wants_early_shrink(X, settings):
+            return self._fit_chunks(X, y, sample_weight, classes, settings)
         data = self._check_training_set(X, y, sample_weight, classes, settings.dtype)
         last = getattr(self, "_alpha", None) if settings.warm_start else None
         self._learn(data, settings, last)
@@ -294,28 +302,21 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             dtype=dtype,
         )
 
-    def _fit_lazy(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Self:
+    def _fit_chunks(
+        self, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+    ) -> Self:
+        """Fit rows that are read chunk by chunk."""
         # Dask and Numba are imported by those who use them.
-        from dask_mcsvm.estimators._lazy import class_totals, fit_lazy, pose_lazy
+        if wants_early_shrink(X, settings):
+            from dask_mcsvm.estimators._out_of_core import fit_early_shrink as fit_rows
+        else:
+            from dask_mcsvm.estimators._lazy import fit_lazy as fit_rows
 
-        settings = read_settings(self, lazy=True)
-        problem, plan, runner = pose_lazy(X, y, sample_weight, classes, self.class_weight, settings)
-        fit = fit_lazy(problem, plan, runner, settings, self.random_state is not None)
-        self._warn_unless_converged(fit, settings)
-        source = problem.source
-        features: dict[str, Any] = {"n_features_in_": source.n_features}
-        if source.columns is not None:
-            features["feature_names_in_"] = source.columns
-        trained = Trained(
-            formulation=problem.formulation,
-            C=settings.C,
-            tau=problem.tau,
-            class_weight=self.class_weight,
-            dtype=problem.dtype,
-            n_given=source.n,
-            totals=class_totals(problem),
+        fit, labels, features, plan, trained = fit_rows(
+            self, X, y, sample_weight, classes, settings
         )
-        self._remember(source.classes, features, plan, fit, trained)
+        self._warn_unless_converged(fit, settings)
+        self._remember(labels, features, plan, fit, trained)
         return self
 
     def _warn_unless_converged(self, fit: Fit, settings: Settings) -> None:

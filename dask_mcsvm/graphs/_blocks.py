@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ._lists import Lists, lists_from, prefixed
 from .rows import RowBlock
 from .state import Tally
 
@@ -63,8 +64,7 @@ class GroupWeights(NamedTuple):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> GroupWeights:
         """The block that `arrays` came from."""
-        gain, violation, work, gap, active = arrays["tally"].tolist()
-        return cls(arrays["W"], Tally(gain, violation, int(work), gap, active))
+        return cls(arrays["W"], tally_from(arrays["tally"]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return unpacked_weights, (packed(self.W), self.tally)
@@ -93,26 +93,71 @@ class Side(NamedTuple):
         return unpacked_side, (packed(self.alpha), self.rest)
 
 
-class PairDuals(NamedTuple):
-    """The variables of a visit: rows of a for the classes of b, rows of b for those of a."""
+class RoundWeights(NamedTuple):
+    """What travels with a group from round to round.
 
-    ab: Side
-    ba: Side
+    The last row of W is the intercept that scores use. ``bias`` is the one that alpha puts there;
+    the two differ while groups trade it (docs/math.md, [TRADE]).
+    """
+
+    W: Array  # (d + 1, classes of the group)
+    tally: Tally
+    bias: npt.NDArray[np.float64]  # (classes,)
+    own: tuple[Lists, ...]  # of each block of the group's rows, for the group's own classes
 
     def arrays(self) -> dict[str, Array]:
-        """Those of both sides."""
-        return {
-            f"{side}_{name}": array
-            for side, block in self._asdict().items()
-            for name, array in block.arrays().items()
-        }
+        """W, bias, the tally as one array, and the lists."""
+        found = {"W": self.W, "tally": np.array(self.tally, np.float64), "bias": self.bias}
+        return found | prefixed({f"own_{s}": lists for s, lists in enumerate(self.own)})
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> RoundWeights:
+        """The block that `arrays` came from."""
+        steps = sum(name.endswith("_size") for name in arrays)
+        return cls(
+            arrays["W"],
+            tally_from(arrays["tally"]),
+            arrays["bias"],
+            tuple(lists_from(arrays, f"own_{s}") for s in range(steps)),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpacked_round, (packed(self.W), *self[1:])
+
+
+class PairDuals(NamedTuple):
+    """What two groups share: rows of a for the classes of b, rows of b for those of a."""
+
+    ab: Lists
+    ba: Lists
+    preference_a: npt.NDArray[np.float32]  # (rows,) how often a row deserves a visit with b
+    preference_b: npt.NDArray[np.float32]
+    average: npt.NDArray[np.float64]  # (1,) running mean of the gain of a visit
+
+    def arrays(self) -> dict[str, Array]:
+        """Lists and all."""
+        found = {name: getattr(self, name) for name in self._fields[2:]}
+        return found | prefixed({"ab": self.ab, "ba": self.ba})
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> PairDuals:
         """The block that `arrays` came from."""
         return cls(
-            Side(arrays["ab_alpha"], arrays["ab_rest"]), Side(arrays["ba_alpha"], arrays["ba_rest"])
+            lists_from(arrays, "ab"),
+            lists_from(arrays, "ba"),
+            *(arrays[name] for name in cls._fields[2:]),
         )
+
+
+def tally_from(array: Array) -> Tally:
+    """A tally that was kept as an array."""
+    gain, violation, work, gap, active = array.tolist()
+    return Tally(gain, violation, int(work), gap, active)
+
+
+def unpacked_round(sent: Array | Packed, *others: Any) -> RoundWeights:
+    """`RoundWeights` as they arrive."""
+    return RoundWeights(unpacked(sent), *others)
 
 
 def unpacked_weights(sent: Array | Packed, tally: Tally) -> GroupWeights:

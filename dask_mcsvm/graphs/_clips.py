@@ -216,7 +216,7 @@ def clip_step(
     W, side = weights.W.copy(), duals.copy()
     tally = Tally() if visit.first else weights.tally
     if average is not None:
-        W -= average.mean.astype(W.dtype)[:, None]
+        W -= average.move.astype(W.dtype)[:, None]
         tally = tally.plus((average.rise * (visit.groups[0] == 0), 0.0, 0))
     data = placed(rows, classes).data(tau)
     loss = LOSSES[formulation](classes.size)

@@ -1,136 +1,314 @@
-"""The tasks of `rounds`: visits of one or two class groups, and W from the duals of a pair."""
+"""The tasks of `rounds`: visits of two class groups, and W from their duals.
+
+A visit works on the columns of both groups side by side, so that each example is solved exactly
+over all classes of the two. It is the sequential dual method on their rows and their classes, by
+the same kernels. Arrays that a task was given stay as they were.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
-from dask_mcsvm.solvers.groups import (
-    add_ww_weights,
-    settle_zero_rows,
-    ww_own_visit,
-    ww_pair_visit,
-)
+from dask_mcsvm.solvers._alpha import SparseAlpha
+from dask_mcsvm.solvers._rows import read_only
+from dask_mcsvm.solvers._steps import WW
+from dask_mcsvm.solvers.certify import weights_block
+from dask_mcsvm.solvers.sdm import Data, Frequencies, Scratch, full_sweep, make_scratch
+from dask_mcsvm.solvers.sequential import DENSE_CLASSES, FRESH_VARIABLES
 
-from ._blocks import Classes, GroupWeights, PairDuals, Side, placed, take
-from ._tasks import Visit, scratch_for
+from ._blocks import Classes, PairDuals, RoundWeights, placed, take
+from ._lists import Lists, alpha_of, lists_of, with_room
 from .rows import RowBlock
 from .state import Tally
 
-
-def start_own(rows: RowBlock, *, classes: tuple[Classes], tau: float) -> tuple[Side, Tally]:
-    """Variables of a group's rows for its own classes; that of the own class is none."""
-    side = start_side(rows, *classes, tau, own=False)
-    return side, Tally(side_sum(side))
+#: The two groups take turns, with about so many rows at a time. With eight turns a visit 20
+#: Newsgroups stalled at a gap of 2e-2: the intercepts went to and fro.
+TURN_ROWS = 64
 
 
-def start_pair(
-    rows_a: RowBlock | None,
-    rows_b: RowBlock | None,
-    *,
-    classes: tuple[Classes, Classes],
-    tau: float,
-) -> tuple[PairDuals, Tally]:
-    """Variables of the rows of each group for the classes of the other."""
-    left, right = both_sides(rows_a, rows_b)
-    duals = PairDuals(
-        start_side(left, classes[1], tau, own=True), start_side(right, classes[0], tau, own=True)
-    )
-    return duals, Tally(side_sum(duals.ab) + side_sum(duals.ba))
+@dataclass(frozen=True)
+class Meeting:
+    """How groups meet: all that a visit knows besides its arrays."""
+
+    seed: tuple[int, ...]
+    epoch: int
+    groups: tuple[int, ...]
+    step: int  # which of the groups' blocks of rows
+    part: int  # of so many slices of the epoch
+    slices: int
+    passes: int
+    whole: bool  # visit every row once, whatever its preference
+    theta: float  # how much a change of the intercepts weighs [TRADE]
+    first: tuple[bool, ...]  # whether it is the group's first of the epoch: its tally begins anew
+
+    def rng(self, *more: int) -> np.random.Generator:
+        """Random numbers of this visit and of nothing else."""
+        return np.random.default_rng([*self.seed, self.epoch, *self.groups, self.step, *more])
 
 
-def start_side(rows: RowBlock, classes: Classes, tau: float, *, own: bool) -> Side:
-    """Zeros, but for rows without features, whose optimum is known [BOX-Z]."""
-    data = placed(rows, classes).data(tau)
-    shape = (data.y.size, classes.size)
-    side = Side(np.zeros(shape, data.C.dtype), np.zeros(shape, np.uint8))
-    settle_zero_rows(data, side.alpha, own)
-    return side
+@dataclass
+class Table:
+    """The rows of one group while they are visited, against the columns of both groups."""
+
+    data: Data
+    alpha: npt.NDArray[Any] | SparseAlpha
+    preference: npt.NDArray[np.float64]
+    seen: npt.NDArray[np.float64]  # (rows, 2), for the kernel
+
+    def order(self, meeting: Meeting, side: int, turn: int) -> npt.NDArray[np.intp]:
+        """Rows to visit in one pass: as often as they deserve, or each once."""
+        rows = np.flatnonzero(self.data.square > 0)  # the others have nothing to move
+        if meeting.whole:
+            # In one epoch all parts cut the rows alike, so that together they hold each once.
+            rows = np.array_split(meeting.rng(side).permutation(rows), meeting.slices)[meeting.part]
+        elif rows.size:
+            rng = meeting.rng(side, meeting.part, turn)
+            preference = self.preference[rows]
+            due = np.cumsum(preference / (preference.mean() * meeting.slices)) + rng.random()
+            due = np.floor(due).astype(np.int64)
+            visits: npt.NDArray[np.int64] = due - np.concatenate([[0], due[:-1]])
+            rows = rng.permutation(np.repeat(rows, visits))
+        return rows
+
+    def sweep(self, order: npt.NDArray[np.intp], W: npt.NDArray[Any], tools: Tools) -> Tally:
+        """Visit some rows; the kernel stops early where lists need a larger pool."""
+        n, k = self.data.y.size, W.shape[1]
+        fresh = k if k <= DENSE_CLASSES or n * k <= FRESH_VARIABLES else DENSE_CLASSES
+        frequencies = Frequencies(self.preference, tools.average)
+        position, done = 0, Tally()
+        while position < order.size:
+            self.alpha = with_room(self.alpha, k)
+            position, gain, worst, work = full_sweep(
+                WW(k), self.data, order, position, W, tools.shift, self.alpha, fresh, frequencies,
+                self.seen, tools.scratch,
+            )  # fmt: skip
+            done = done.plus((gain, worst, work))
+        return done
 
 
-def side_sum(side: Side) -> float:
-    """Σ alpha, by which a variable that moves no W raises the dual."""
-    return float(side.alpha.sum(dtype=np.float64))
+class Tools(NamedTuple):
+    """What the sweeps of a visit share."""
+
+    average: npt.NDArray[np.float64]
+    shift: npt.NDArray[Any]
+    scratch: Scratch
 
 
-def own_visit(
-    weights: GroupWeights,
-    duals: Side,
-    rows: RowBlock,
-    *,
-    visit: Visit,
-    classes: tuple[Classes],
-    tau: float,
-) -> tuple[GroupWeights, Side]:
-    """Visit one group with itself. It comes first in an epoch, so the tally begins anew."""
-    W, side = weights.W.copy(), duals.copy()
-    data = placed(rows, *classes).data(tau)
-    done = ww_own_visit(
-        data, visit.order(data.y.size), W, side.alpha, side.rest, visit.patience, scratch_for(W)
-    )
-    tally = Tally() if visit.first else weights.tally
-    return GroupWeights(W, tally.plus(done)), side
+def turns(orders: Sequence[npt.NDArray[np.intp]]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """The rows of each side in small portions, side by side."""
+    count = max(1, max(order.size for order in orders) // TURN_ROWS)
+    for portions in zip(*(np.array_split(order, count) for order in orders), strict=True):
+        yield from enumerate(portions)
 
 
-def pair_visit(
-    a: GroupWeights,
-    b: GroupWeights,
+def meet(
+    groups: Sequence[RoundWeights],
     duals: PairDuals,
-    rows_a: RowBlock | None,
-    rows_b: RowBlock | None,
+    rows: Sequence[RowBlock | None],
     *,
-    visit: Visit,
-    classes: tuple[Classes, Classes],
+    meeting: Meeting,
+    classes: Sequence[Classes],
     tau: float,
-) -> tuple[GroupWeights, GroupWeights, PairDuals]:
-    """Visit two groups; what it did is counted for the first."""
-    W_a, W_b, ab, ba = a.W.copy(), b.W.copy(), duals.ab.copy(), duals.ba.copy()
-    left, right = (
-        placed(rows, places).data(tau)
-        for rows, places in zip(both_sides(rows_a, rows_b), classes, strict=True)
+) -> tuple[RoundWeights | PairDuals, ...]:
+    """Visit two groups, or one alone: their new weights, then their new duals [ROUNDS].
+
+    What it did is counted for the first of them.
+    """
+    theta = meeting.theta if tau != 0 else 1.0
+    root = np.sqrt(theta)
+    W, bias = np.concatenate([group.W for group in groups], axis=1), all_bias(groups)
+    start = W[-1] + theta * (bias - W[-1])  # [TRADE]
+    W[-1] = start / root
+    begun = W[-1].astype(np.float64)
+    tables = seated(groups, duals, rows, classes, tau, theta, meeting.step)
+    tools = Tools(duals.average.copy(), np.empty(0, W.dtype), make_scratch(W.shape[1], W.dtype))
+    done = Tally()
+    for turn in range(meeting.passes):
+        orders = [table.order(meeting, side, turn) for side, table in enumerate(tables)]
+        for side, order in turns(orders):
+            done = done.plus(tables[side].sweep(order, W, tools)[:3])
+    moved = (W[-1] - begun) / root
+    W[-1] *= W.dtype.type(root)
+    # The kernels maximized with start + theta·moved for an intercept; in the dual it is bias.
+    owed = float(np.sum(moved * (start - bias) + 0.5 * (theta - 1) * np.square(moved)))
+    tally = (done.gain + owed, done.violation, done.work)
+    return risen(groups, duals, tables, W, bias + moved, tools.average, tally, meeting)
+
+
+def seated(
+    groups: Sequence[RoundWeights],
+    duals: PairDuals,
+    rows: Sequence[RowBlock | None],
+    classes: Sequence[Classes],
+    tau: float,
+    theta: float,
+    step: int,
+) -> list[Table]:
+    """The rows of both groups, their variables side by side like the columns of W."""
+    sizes = [group.W.shape[1] for group in groups]
+    (some,) = [block for block in rows if block is not None][:1]
+    tables = []
+    for side, (group, block) in enumerate(zip(groups, rows, strict=True)):
+        here = placed(block if block is not None else take(some, np.arange(0)), classes[side])
+        others, preference = (duals.ab, duals.preference_a) if side == 0 else (
+            duals.ba, duals.preference_b)  # fmt: skip
+        own = group.own[step] if block is not None else others
+        pieces = (own, others) if side == 0 else (others, own)
+        data = here._replace(y=here.y + sum(sizes[:side])).data(tau)
+        data = data._replace(
+            tau=data.tau.dtype.type(tau * np.sqrt(theta)),
+            square=read_only(here.square - (1 - theta) * tau**2),
+        )
+        alpha = alpha_of(pieces[: len(groups)], sizes, data.C.dtype)
+        tables.append(Table(data, alpha, preference.astype(np.float64), np.empty((data.y.size, 2))))
+    return tables
+
+
+def risen(
+    groups: Sequence[RoundWeights],
+    duals: PairDuals,
+    tables: Sequence[Table],
+    W: npt.NDArray[Any],
+    bias: npt.NDArray[np.float64],
+    average: npt.NDArray[np.float64],
+    done: tuple[float, float, int],
+    meeting: Meeting,
+) -> tuple[RoundWeights | PairDuals, ...]:
+    """What each group takes with it, and what they keep together."""
+    left, taken, kept = 0, [], list[Lists]()
+    sizes = [group.W.shape[1] for group in groups]
+    for side, (group, table) in enumerate(zip(groups, tables, strict=True)):
+        pieces = lists_of(table.alpha, sizes)
+        own, here = list(group.own), slice(left, left + sizes[side])
+        if meeting.step < len(own):
+            own[meeting.step] = pieces[side]
+        kept.append(pieces[1 - side] if len(groups) == 2 else duals.ab)
+        tally = Tally() if meeting.first[side] else group.tally
+        tally = tally.plus(done) if side == 0 else tally
+        taken.append(RoundWeights(W[:, here].copy(), tally, bias[here].copy(), tuple(own)))
+        left = here.stop
+    a, *b = (table.preference.astype(np.float32) for table in tables)
+    ab, *ba = kept
+    together = PairDuals(
+        ab, ba[0] if ba else duals.ba, a, b[0] if b else duals.preference_b, average
     )
-    done = ww_pair_visit(
-        left, right, visit.order(left.y.size, right.y.size), W_a, W_b, ab.alpha, ba.alpha,
-        ab.rest, ba.rest, visit.patience, scratch_for(W_a, W_b),
-    )  # fmt: skip
-    return GroupWeights(W_a, a.tally.plus(done)), GroupWeights(W_b, b.tally), PairDuals(ab, ba)
+    return *taken, together
+
+
+def all_bias(groups: Sequence[RoundWeights]) -> npt.NDArray[np.float64]:
+    """The intercepts that alpha makes, of all classes of the groups."""
+    return np.concatenate([group.bias for group in groups])
+
+
+# -- start and refresh -----------------------------------------------------------------------------
+
+
+def start_own(rows: RowBlock, *, classes: Classes) -> Lists:
+    """No variables of a group's rows for its own classes yet, but for rows without features."""
+    block = placed(rows, classes)
+    return settled(block, classes.size, own=block.y)
+
+
+def start_group(own: Sequence[Lists], *, shape: tuple[int, int], dtype: Any) -> RoundWeights:
+    """No weights yet; the tally is the dual of the rows without features."""
+    tally = Tally(sum(lists.total() for lists in own))
+    return RoundWeights(np.zeros(shape, dtype), tally, np.zeros(shape[1]), tuple(own))
+
+
+def start_pair(*rows: RowBlock | None, sizes: Sequence[int]) -> tuple[PairDuals, Tally]:
+    """Variables of the rows of each group for the classes of the other, `sizes` of them.
+
+    A group that meets itself has none but its own.
+    """
+    (some,) = [block for block in rows if block is not None][:1]
+    blocks = [block if block is not None else take(some, np.arange(0)) for block in rows]
+    if len(blocks) == 1:
+        ab = settled(blocks[0], 0, own=None)
+        ba = settled(take(some, np.arange(0)), 0, own=None)
+    else:
+        ab, ba = (settled(block, sizes[1 - side], own=None) for side, block in enumerate(blocks))
+    a, b = (np.ones(lists.size.size, np.float32) for lists in (ab, ba))
+    return PairDuals(ab, ba, a, b, np.zeros(1)), Tally(ab.total() + ba.total())
+
+
+def settled(rows: RowBlock, k: int, *, own: npt.NDArray[np.int32] | None) -> Lists:
+    """All rivals at C for rows without features, none for the others [BOX-Z]."""
+    alpha = np.zeros((rows.y.size, k), rows.X.dtype)
+    empty = np.flatnonzero(rows.square == 0)
+    alpha[empty] = rows.C[empty, None]
+    if own is not None:
+        alpha[empty, own[empty]] = 0
+    (lists,) = lists_of(alpha, [k])
+    return lists
+
+
+def zero_group(old: RoundWeights) -> RoundWeights:
+    """float64 zeros in the place of W."""
+    return old._replace(W=np.zeros(old.W.shape), tally=Tally())
 
 
 def add_own(
-    weights: GroupWeights, duals: Side, rows: RowBlock, *, classes: tuple[Classes], tau: float
-) -> tuple[GroupWeights]:
-    """Add what a group's rows put into its own columns; the tally gains Σ alpha."""
-    W = weights.W.copy()
-    data = placed(rows, *classes).data(tau)
-    linear = add_ww_weights(data, rows.C, duals.alpha, True, W, W, scratch_for(W))
-    return (GroupWeights(W, weights.tally.plus((linear, 0.0, 0))),)
+    group: RoundWeights, rows: RowBlock, *, step: int, classes: Classes, tau: float
+) -> RoundWeights:
+    """Add what a block of a group's rows puts into its own columns; the tally gains Σ alpha."""
+    W = group.W.copy()
+    linear = add_lists(W, placed(rows, classes), (group.own[step],), [classes.size], tau)
+    return group._replace(W=W, tally=group.tally.plus((linear, 0.0, 0)))
 
 
 def add_pair(
-    a: GroupWeights,
-    b: GroupWeights,
+    groups: Sequence[RoundWeights],
     duals: PairDuals,
-    rows_a: RowBlock | None,
-    rows_b: RowBlock | None,
+    rows: Sequence[RowBlock | None],
     *,
-    classes: tuple[Classes, Classes],
+    classes: Sequence[Classes],
     tau: float,
-) -> tuple[GroupWeights, GroupWeights]:
+) -> tuple[RoundWeights, ...]:
     """Add what the rows of two groups put into each other's and their own columns."""
-    W_a, W_b, linear = a.W.copy(), b.W.copy(), 0.0
-    scratch = scratch_for(W_a, W_b)
-    left, right = both_sides(rows_a, rows_b)
-    for rows, places, side, own, other in (
-        (left, classes[0], duals.ab, W_a, W_b),
-        (right, classes[1], duals.ba, W_b, W_a),
-    ):
-        data = placed(rows, places).data(tau)
-        linear += add_ww_weights(data, rows.C, side.alpha, False, own, other, scratch)
-    return GroupWeights(W_a, a.tally.plus((linear, 0.0, 0))), GroupWeights(W_b, b.tally)
+    W = np.concatenate([group.W for group in groups], axis=1)
+    sizes, linear = [places.size for places in classes], 0.0
+    for side, block in enumerate(rows):
+        if block is None:
+            continue
+        lists = (duals.ab, duals.ba)[side]
+        nothing = Lists(np.zeros_like(lists.size), lists.classes[:0], lists.values[:0])
+        here = placed(block, classes[side])
+        here = here._replace(y=here.y + side * sizes[0])
+        pieces = (nothing, lists) if side == 0 else (lists, nothing)
+        linear += add_lists(W, here, pieces, sizes, tau)
+    a, b = groups
+    first = a._replace(W=W[:, : sizes[0]].copy(), tally=a.tally.plus((linear, 0.0, 0)))
+    return first, b._replace(W=W[:, sizes[0] :].copy())
 
 
-def both_sides(a: RowBlock | None, b: RowBlock | None) -> tuple[RowBlock, RowBlock]:
-    """Rows of two groups; a missing block has the form of the other and no rows."""
-    some = a if a is not None else b
-    assert some is not None
-    nobody = take(some, np.arange(0))
-    return nobody if a is None else a, nobody if b is None else b
+def add_lists(
+    W: npt.NDArray[np.float64],
+    rows: RowBlock,
+    pieces: Sequence[Lists],
+    sizes: Sequence[int],
+    tau: float,
+) -> float:
+    """W += W(alpha) of some rows, alpha clipped to its box; returns Σ alpha [WW-W]."""
+    data, k = rows.data(tau), sum(sizes)
+    alpha = alpha_of(pieces, sizes, data.C.dtype)
+    scratch = make_scratch(k, data.C.dtype)
+    linear: float = weights_block(
+        WW(k), data.rows, data.y, rows.C, data.tau, alpha, 0, k, W, np.empty(0), scratch
+    )
+    return linear
+
+
+def finish_group(new: RoundWeights, old: RoundWeights, *, theta: float) -> RoundWeights:
+    """float64 weights in the dtype of the old ones; the tally becomes the group's share of D.
+
+    The intercepts stay those that scores use: they are the better half of the primal point.
+    """
+    share = new.tally.gain - 0.5 * float(np.sum(np.square(new.W)))  # [D]
+    W, bias = new.W.astype(old.W.dtype), new.W[-1].copy()
+    W[-1] = old.W[-1] + theta * (bias - old.W[-1])  # [TRADE]
+    return RoundWeights(W, Tally(share), bias, old.own)

@@ -55,9 +55,9 @@ class Visit:
 
 
 class Average(NamedTuple):
-    """What a barrier found: the mean of the columns of W, and the rise of the dual without it."""
+    """What a barrier found: by how much to lower every column of W, and what that gains."""
 
-    mean: npt.NDArray[np.float64]  # (d + 1,)
+    move: npt.NDArray[np.float64]  # (d + 1,)
     rise: float
 
 
@@ -84,7 +84,7 @@ def finish_weights(
     new: GroupWeights, old: GroupWeights, average: Average | None = None
 ) -> GroupWeights:
     """float64 weights in the dtype of the old ones; the tally becomes the group's share of D."""
-    W = new.W if average is None else new.W - average.mean[:, None]
+    W = new.W if average is None else new.W - average.move[:, None]
     share = new.tally.gain - 0.5 * float(np.sum(np.square(W)))  # [D]
     return GroupWeights(W.astype(old.W.dtype), Tally(share))
 

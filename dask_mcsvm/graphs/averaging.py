@@ -8,8 +8,8 @@ every group, and is a tree of sums with bounded fan-in; nobody holds more than a
     llw-visit  1 ─ llw-sum  1 ─┼─ llw-average ─ llw-average ┼─ llw-visit  1
     llw-visit  2 ─ llw-sum  2 ─┘        (a tree)           └─ llw-visit  2
 
-Both halves maximize one function, jointly concave in alpha and w_bar, so the dual never falls
-[AVG].
+Both halves raise one function, jointly concave in alpha and w_bar. Its maximum over w_bar is the
+dual, where every epoch begins and ends: the dual never falls [AVG].
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from .state import Graph, Key, Stage, State
 
 #: Sums that one task of the tree adds.
 FAN_IN = 8
+#: Within an epoch w_bar goes so many times as far as the mean of the u_m; at its end just there.
+BEYOND = 1.9
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ class Averaging(ClipSolver):
         groups = range(len(self.groups))
         barrier: list[TaskRef] = []
         key: Key
-        for s, visits in enumerate(self._visits(epoch)):
+        slices = self._visits(epoch)
+        for s, visits in enumerate(slices):
             for g in groups:
                 before = barrier
                 for t, (c, part, parts) in enumerate(visits):
@@ -91,7 +94,8 @@ class Averaging(ClipSolver):
                     key = (f"llw-visit-{epoch}", self.run, s, g, t)
                     self._add_step(graph, key, left, visit, *before)
                     before = []
-            barrier = [self._average(graph, left, f"llw-average-{epoch}", s)]
+            beyond = BEYOND if s + 1 < len(slices) else 1.0
+            barrier = [self._average(graph, left, beyond, f"llw-average-{epoch}", s)]
         for g in groups:
             key = (f"llw-centred-{epoch}", self.run, g)
             graph[key] = Task(key, centre, TaskRef(left[f"weights-{g}"]), *barrier, counts=g == 0)
@@ -112,7 +116,9 @@ class Averaging(ClipSolver):
         slices = np.array_split(order, min(self.slices, len(visits)))
         return [[visits[v] for v in piece] for piece in slices]
 
-    def _average(self, graph: Graph, weights: State, name: str, *place: int) -> TaskRef:
+    def _average(
+        self, graph: Graph, weights: State, beyond: float, name: str, *place: int
+    ) -> TaskRef:
         """The barrier: a tree of sums over the groups; its root is an `Average`."""
         keys: list[Key] = []
         for g in range(len(self.groups)):
@@ -126,12 +132,12 @@ class Averaging(ClipSolver):
                 graph[key] = Task(key, add_vectors, List(*map(TaskRef, piece)))
             level += 1
         root: Key = (name, self.run, *place)
-        graph[root] = Task(root, average, List(*map(TaskRef, keys)), self.rows.n_classes)
+        graph[root] = Task(root, average, List(*map(TaskRef, keys)), self.rows.n_classes, beyond)
         return TaskRef(root)
 
     def _centre(self, graph: Graph, weights: State, name: str) -> list[TaskRef]:
         """W(alpha) is centred too."""
-        return [self._average(graph, weights, f"{name}-average")]
+        return [self._average(graph, weights, 1.0, f"{name}-average")]
 
 
 # -- tasks -----------------------------------------------------------------------------------------
@@ -151,13 +157,14 @@ def add_vectors(vectors: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.fl
     return total
 
 
-def average(vectors: Sequence[npt.NDArray[np.float64]], k: int) -> Average:
-    """The mean of k columns; without it the dual is higher by k/2 times its square [AVG]."""
+def average(vectors: Sequence[npt.NDArray[np.float64]], k: int, beyond: float) -> Average:
+    """How far k columns are to move, and how much that raises what is maximized [AVG]."""
     mean = add_vectors(vectors) / k
-    return Average(mean, 0.5 * k * float(mean @ mean))
+    rise = 0.5 * k * (1 - (1 - beyond) ** 2) * float(mean @ mean)
+    return Average(beyond * mean, rise)
 
 
 def centre(weights: GroupWeights, average: Average, *, counts: bool) -> GroupWeights:
     """Columns without their mean; the rise of the dual is counted by one group."""
-    W = weights.W - average.mean.astype(weights.W.dtype)[:, None]
+    W = weights.W - average.move.astype(weights.W.dtype)[:, None]
     return GroupWeights(W, weights.tally.plus((average.rise * counts, 0.0, 0)))

@@ -160,7 +160,7 @@ def weigh_losses(block: RowBlock, seen: Seen, *, formulation: str) -> float:
 
 def half_square(part: HasWeights) -> float:
     """What the columns of a part add to ½‖W‖²."""
-    return 0.5 * square_sum(part.W)
+    return 0.5 * float(square_sum(part.W))
 
 
 def add_up(parts: Sequence[float]) -> float:

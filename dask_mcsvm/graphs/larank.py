@@ -40,7 +40,7 @@ class Survey:
     dtype : dtype
     is_sparse, is_finite : bool
     total, square : float
-        Sums over all entries, of values and of their squares.
+        Sums over all entries, of values and of their squares, rows counted by weight.
     labels : ndarray
         Those that occur, sorted.
     cost : ndarray of shape (labels,)
@@ -214,9 +214,11 @@ def look_at(X: Any, y: Any, weight: Any) -> Survey:
     X, y = as_matrix(X), np.asarray(y)
     values = X.data if sp.issparse(X) else X
     wide = values.astype(np.float64, copy=False)
+    squares = X.astype(np.float64).power(2) if sp.issparse(X) else wide * wide
     labels, places = np.unique(y, return_inverse=True)
     given = np.ones(y.size) if weight is None else np.asarray(weight, np.float64)
     costs = np.asarray(np.bincount(places, given[: y.size], labels.size), np.float64)
+    by_row = given if given.size == X.shape[0] else np.ones(X.shape[0])
     worst = given.min(initial=np.inf) if np.isfinite(given).all() else float("nan")
     return Survey(
         n=X.shape[0],
@@ -224,8 +226,8 @@ def look_at(X: Any, y: Any, weight: Any) -> Survey:
         dtype=X.dtype,
         is_sparse=sp.issparse(X),
         is_finite=bool(np.isfinite(wide).all()),
-        total=float(wide.sum()),
-        square=float(np.square(wide).sum()),
+        total=float(by_row @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()),
+        square=float(by_row @ np.asarray(squares.sum(axis=1)).ravel()),
         labels=labels,
         cost=costs,
         worst_weight=float(worst),

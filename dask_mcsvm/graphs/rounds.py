@@ -1,8 +1,8 @@
 """Weston-Watkins by rounds of class groups, one epoch as one graph (Alber et al., Algorithm 4).
 
-A visit of the groups (a, b) changes alpha_im with y_i in a and m in b, and the other way round. It
-reads W_a, W_b and the rows of a and b, nothing else, so the visits of a round run side by side.
-There is no barrier task: a visit waits for the weights that the round before left behind.
+A visit of the groups (a, b) changes alpha_im with both y_i and m in a or b. It reads W_a, W_b and
+the rows of a and b, nothing else, so the visits of a round run side by side. There is no barrier
+task: a visit waits for the weights that the round before left behind.
 
     group-rows  a ───────────────┐
     ww-weights  a (round r - 1) ─┤                ┌─ ww-weights  a (round r)
@@ -11,12 +11,13 @@ There is no barrier task: a visit waits for the weights that the round before le
     group-rows  b ───────────────┘
 
 Where a group has its rows in several blocks, a visit is a chain of tasks, one block of each side
-at a time.
+at a time. The variables of a group's rows for its own classes take part in every visit and travel
+with its weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -24,36 +25,37 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
-from dask_mcsvm.solvers.groups import EVERYTHING
-
-from ._blocks import GroupWeights, PairDuals, Side
-from ._pairs import add_own, add_pair, own_visit, pair_visit, start_own, start_pair
-from ._tasks import (
-    Visit,
-    finish_weights,
-    pick,
-    start_weights,
-    sum_tallies,
-    tally_bounds,
-    zero_weights,
+from ._blocks import PairDuals, RoundWeights
+from ._pairs import (
+    Meeting,
+    add_own,
+    add_pair,
+    finish_group,
+    meet,
+    start_group,
+    start_own,
+    start_pair,
+    zero_group,
 )
+from ._tasks import pick, sum_tallies, tally_bounds
 from .certify import primal
 from .regroup import regroup
 from .rows import Rows
-from .schedule import Groups, Round, visit_rounds
+from .schedule import Groups, circle_rounds
 from .state import Block, Graph, Key, Stage, State
 
-#: Visits in which a variable may stay where it is before it rests.
-PATIENCE = 3
+#: The stiffness of the soft intercept doubles every so many epochs, until it is 1 and rounds are
+#: plain coordinate ascent.
+STIFFER_EPOCHS = 50
 
 
 @dataclass(frozen=True)
 class Rounds:
     """Weston-Watkins by rounds of class groups: a `Solver`.
 
-    State is ``weights-g``, the columns of group g (`GroupWeights`); ``own-a-s``, alpha of the rows
-    of block s of group a for the classes of a (`Side`); and ``duals-a-b-s``, alpha of the rows of
-    blocks s of the groups a < b for the classes of the other (`PairDuals`).
+    State is ``weights-g``, the columns of group g and the variables of its rows for its own classes
+    (`RoundWeights`), and ``duals-a-b-s``, the variables of the rows of blocks s of the groups a < b
+    for the classes of the other (`PairDuals`).
 
     Parameters
     ----------
@@ -67,15 +69,14 @@ class Rounds:
         Told apart by it are the tasks of fits that run at the same time.
     n_blocks : int or tuple of int
         In how many blocks the rows of a group (of each group) are kept.
-    passes : int
-        How often a visit goes over its rows, after the first time only over those that moved.
     slices : int
-        The rows of each group are cut at random into so many slices, and an epoch goes through
-        the rounds once for each.
-    patience : int
-        A variable that stayed where it was in so many visits rests; 255 visits everything.
+        The rounds are gone through so often in an epoch, each time for a part of the visits.
+    passes : int
+        How often a visit goes over its rows.
+    rho : float
+        Stiffness of the soft intercept at first, above 0 and at most 1.
     recall : int
-        Every so many epochs everything is visited.
+        Every so many epochs each row is visited with each group once, whatever its preference.
     """
 
     rows: Rows
@@ -83,20 +84,15 @@ class Rounds:
     seed: tuple[int, ...]
     run: str
     n_blocks: int | tuple[int, ...] = 1
+    slices: int = 4
     passes: int = 1
-    slices: int = 1
-    patience: int = PATIENCE
-    recall: int = 10
-    #: Graph of all that the stages read besides the state, and what of it is worth keeping.
+    rho: float = 1.0
+    recall: int = 20
     data: Graph = field(init=False)
     held: tuple[Key, ...] = field(init=False)
     blocks: tuple[tuple[Key, ...], ...] = field(init=False)
 
-    kinds: ClassVar[Mapping[str, type[Block]]] = {
-        "weights": GroupWeights,
-        "own": Side,
-        "duals": PairDuals,
-    }
+    kinds: ClassVar[Mapping[str, type[Block]]] = {"weights": RoundWeights, "duals": PairDuals}
 
     def __post_init__(self) -> None:
         dealt = regroup(self.rows, self.groups, n_blocks=self.n_blocks, run=self.run)
@@ -108,104 +104,128 @@ class Rounds:
         """W = 0 and alpha = 0, but for rows without features, whose optimum is known [BOX-Z]."""
         graph: Graph = {}
         state: dict[str, Key] = {}
+        tallies: list[Key] = []
         key: Key
         for g, group in enumerate(self.groups):
+            own = []
+            for step, rows in enumerate(self.blocks[g]):
+                key = ("ww-start-own", self.run, g, step)
+                graph[key] = Task(key, start_own, TaskRef(rows), classes=self._classes(g))
+                own.append(TaskRef(key))
             key = state[f"weights-{g}"] = ("ww-start-weights", self.run, g)
             shape = self.rows.n_features + 1, len(group)
-            graph[key] = Task(key, start_weights, *shape, self.rows.dtype)
-        tallies = []
-        for a, b in pairs_of(visit_rounds(len(self.groups))):
-            for step in range(self._steps(a, b)):
-                key = ("ww-start", self.run, a, b, step)
-                graph[key] = Task(
-                    key, start_own if a == b else start_pair, *self._rows_of(a, b, step),
-                    **self._common(a, b),
-                )  # fmt: skip
-                state[duals_name(a, b, step)] = pick(graph, ("ww-start-duals", *key[1:]), key, 0)
+            graph[key] = Task(key, start_group, List(*own), shape=shape, dtype=self.rows.dtype)
+            tallies.append(pick(graph, ("ww-start-tally", *key[1:]), key, 1))
+        for members in self._pairs():
+            sizes = [len(self.groups[g]) for g in members]
+            for step in range(self._steps(members)):
+                key = ("ww-start", self.run, *members, step)
+                graph[key] = Task(key, start_pair, *self._rows_of(members, step), sizes=sizes)
+                name = duals_name(members, step)
+                state[name] = pick(graph, ("ww-start-duals", *key[1:]), key, 0)
                 tallies.append(pick(graph, ("ww-start-tally", *key[1:]), key, 1))
         report = ("ww-start-report", self.run)
         graph[report] = Task(report, sum_tallies, List(*map(TaskRef, tallies)))
         return Stage(graph, state, report)
 
     def epoch(self, state: State, epoch: int) -> Stage:
-        """All groups with themselves, then all pairs, in rounds; once for each slice."""
+        """All pairs of groups, in rounds; once for each slice."""
         graph: Graph = {}
         left = dict(state)
-        patience = EVERYTHING if epoch % self.recall == self.recall - 1 else self.patience
+        met: set[int] = set()
         for part in range(self.slices):
             for r, pairs in enumerate(self._shuffled_rounds(epoch, part)):
-                for a, b in pairs:
-                    task, name = (own_visit, "own") if a == b else (pair_visit, "pair")
-                    for step in range(self._steps(a, b)):
-                        how = Visit(
-                            self.seed, epoch, members(a, b), step, part, self.slices, self.passes,
-                            patience, first=a == b and part == step == 0,
+                for members in pairs:
+                    for step in range(self._steps(members)):
+                        meeting = Meeting(
+                            self.seed, epoch, members, step, part, self.slices, self.passes,
+                            epoch % self.recall == 0, self.theta(epoch),
+                            tuple(g not in met for g in members),
                         )  # fmt: skip
-                        key = (f"ww-{name}-{epoch}", self.run, part, r, a, b, step)
-                        self._add_visit(graph, key, task, left, left, f"ww-weights-{epoch}",
-                                        visit=how)  # fmt: skip
-                        picked = (f"ww-duals-{epoch}", *key[1:])
-                        left[duals_name(a, b, step)] = pick(graph, picked, key, 1 + (a != b))
-        report = self._add_report(graph, left, f"ww-report-{epoch}")
-        return Stage(graph, left, report)
+                        met |= set(members)
+                        key = (f"ww-pair-{epoch}", self.run, part, r, *members, step)
+                        self._add_meeting(graph, key, left, meeting)
+        return Stage(graph, left, self._add_report(graph, left, f"ww-report-{epoch}"))
 
     def certify(self, state: State, epoch: int) -> Stage:
         """W made anew from alpha in float64 by the rounds of an epoch; primal and dual of it."""
         graph: Graph = {}
         left: dict[str, Key] = {}
-        key: Key
         for g in range(len(self.groups)):
-            key = left[f"weights-{g}"] = (f"ww-refresh-start-{epoch}", self.run, g)
-            graph[key] = Task(key, zero_weights, TaskRef(state[f"weights-{g}"]))
-        for r, (a, b) in enumerate(pairs_of(visit_rounds(len(self.groups)))):
-            for step in range(self._steps(a, b)):
-                key = (f"ww-refresh-{epoch}", self.run, r, a, b, step)
-                self._add_visit(graph, key, add_own if a == b else add_pair, left, state,
-                                f"ww-refresh-weights-{epoch}")  # fmt: skip
+            left[f"weights-{g}"] = self._add_own(graph, state[f"weights-{g}"], g, epoch)
+        for members in self._pairs():
+            for step in range(self._steps(members) if len(members) == 2 else 0):
+                key = (f"ww-refresh-{epoch}", self.run, *members, step)
+                graph[key] = Task(
+                    key, add_pair, *self._arguments(left, state, members, step),
+                    **self._common(members),
+                )  # fmt: skip
+                for place, g in enumerate(members):
+                    moved = (f"ww-refresh-weights-{epoch}", *key[1:], place)
+                    left[f"weights-{g}"] = pick(graph, moved, key, place)
         for g in range(len(self.groups)):
             done, name = (f"ww-refreshed-{epoch}", self.run, g), f"weights-{g}"
-            graph[done] = Task(done, finish_weights, TaskRef(left[name]), TaskRef(state[name]))
+            graph[done] = Task(
+                done, finish_group, TaskRef(left[name]), TaskRef(state[name]),
+                theta=self.theta(epoch),
+            )  # fmt: skip
             left[name] = done
         dual = self._add_report(graph, left, f"ww-dual-{epoch}")
         parts = [(classes, left[name]) for classes, name in self.weights(left)]
-        looks, primal_key = primal(
+        looks, value = primal(
             self.held, parts, formulation="weston_watkins", tau=self.rows.tau, name=f"ww-{epoch}",
             run=self.run,
         )  # fmt: skip
         report = (f"ww-bounds-{epoch}", self.run)
-        graph[report] = Task(report, tally_bounds, TaskRef(dual), TaskRef(primal_key))
+        graph[report] = Task(report, tally_bounds, TaskRef(dual), TaskRef(value))
         return Stage(graph | looks, dict(state) | left, report)
 
     def weights(self, state: State) -> list[tuple[npt.NDArray[np.intp], str]]:
         """Classes of each group and the name of its block."""
-        return [(np.array(group, np.intp), f"weights-{g}") for g, group in enumerate(self.groups)]
+        return [(self._classes(g), f"weights-{g}") for g in range(len(self.groups))]
+
+    def theta(self, epoch: int) -> float:
+        """How much a change of the intercepts weighs in this epoch [TRADE]."""
+        return float(min(1.0, self.rho * 2.0 ** (epoch / STIFFER_EPOCHS)))
 
     # -- parts of a graph --------------------------------------------------------------------------
 
-    def _add_visit(
-        self,
-        graph: Graph,
-        key: Key,
-        task: Callable[..., Any],
-        weights: dict[str, Key],
-        duals: State,
-        leaves: str,
-        **how: Any,
-    ) -> None:
-        """Add one step of a visit of the groups that `key` names; `weights` moves on."""
-        *_, a, b, step = key
-        names = [f"weights-{g}" for g in members(a, b)]
+    def _add_meeting(self, graph: Graph, key: Key, state: dict[str, Key], meeting: Meeting) -> None:
+        """Add one step of a visit and pick its results; `state` moves on."""
+        members, step = meeting.groups, meeting.step
         graph[key] = Task(
-            key,
-            task,
-            *(TaskRef(weights[name]) for name in names),
-            TaskRef(duals[duals_name(a, b, step)]),
-            *self._rows_of(a, b, step),
-            **how,
-            **self._common(a, b),
+            key, meet, *self._arguments(state, state, members, step), meeting=meeting,
+            **self._common(members),
+        )  # fmt: skip
+        name, *rest = key
+        for place, g in enumerate(members):
+            moved = (name.replace("pair", "weights"), *rest, g)
+            state[f"weights-{g}"] = pick(graph, moved, key, place)
+        kept = (name.replace("pair", "duals"), *rest)
+        state[duals_name(members, step)] = pick(graph, kept, key, len(members))
+
+    def _add_own(self, graph: Graph, weights: Key, g: int, epoch: int) -> Key:
+        """Begin a refresh of a group with its own rows and classes."""
+        held: Key = (f"ww-refresh-start-{epoch}", self.run, g)
+        graph[held] = Task(held, zero_group, TaskRef(weights))
+        for step, rows in enumerate(self.blocks[g]):
+            key = (f"ww-refresh-own-{epoch}", self.run, g, step)
+            graph[key] = Task(
+                key, add_own, TaskRef(held), TaskRef(rows), step=step, classes=self._classes(g),
+                tau=self.rows.tau,
+            )  # fmt: skip
+            held = key
+        return held
+
+    def _arguments(
+        self, weights: State, duals: State, members: tuple[int, ...], step: int
+    ) -> tuple[Any, ...]:
+        """Weights, duals and rows of a step of a visit."""
+        return (
+            List(*(TaskRef(weights[f"weights-{g}"]) for g in members)),
+            TaskRef(duals[duals_name(members, step)]),
+            List(*self._rows_of(members, step)),
         )
-        for place, name in enumerate(names):
-            weights[name] = pick(graph, (leaves, *key[1:], place), key, place)
 
     def _add_report(self, graph: Graph, state: State, name: str) -> Key:
         """Sum the tallies of the groups, in their order; the weights stay where they are."""
@@ -217,39 +237,37 @@ class Rounds:
         graph[report] = Task(report, sum_tallies, List(*map(TaskRef, tallies)))
         return report
 
-    def _common(self, a: int, b: int) -> dict[str, Any]:
+    def _classes(self, g: int) -> npt.NDArray[np.intp]:
+        return np.array(self.groups[g], np.intp)
+
+    def _common(self, members: tuple[int, ...]) -> dict[str, Any]:
         """What all tasks of a pair are told."""
-        classes = tuple(np.array(self.groups[g], np.intp) for g in members(a, b))
-        return {"classes": classes, "tau": self.rows.tau}
+        return {"classes": [self._classes(g) for g in members], "tau": self.rows.tau}
 
-    def _steps(self, a: int, b: int) -> int:
-        """Tasks of a visit: as many as the longer side has blocks."""
-        return max(len(self.blocks[a]), len(self.blocks[b]))
+    def _pairs(self) -> Iterator[tuple[int, ...]]:
+        """All pairs of groups; one group alone meets itself."""
+        return (members for pairs in self._rounds() for members in pairs)
 
-    def _rows_of(self, a: int, b: int, step: int) -> list[TaskRef | None]:
+    def _rounds(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        return circle_rounds(len(self.groups)) or (((0,),),)
+
+    def _shuffled_rounds(self, epoch: int, part: int) -> list[tuple[tuple[int, ...], ...]]:
+        """The rounds in random order."""
+        rounds = self._rounds()
+        order = np.random.default_rng([*self.seed, epoch, part]).permutation(len(rounds))
+        return [rounds[r] for r in order]
+
+    def _steps(self, members: tuple[int, ...]) -> int:
+        """Tasks of a visit: as many as the longest side has blocks."""
+        return max(len(self.blocks[g]) for g in members)
+
+    def _rows_of(self, members: tuple[int, ...], step: int) -> list[TaskRef | None]:
         """The blocks of the groups that a step works on; None where one has no more."""
         return [
-            TaskRef(self.blocks[g][step]) if step < len(self.blocks[g]) else None
-            for g in members(a, b)
+            TaskRef(self.blocks[g][step]) if step < len(self.blocks[g]) else None for g in members
         ]
 
-    def _shuffled_rounds(self, epoch: int, part: int) -> list[Round]:
-        """The groups with themselves first, the other rounds in random order."""
-        alone, *rounds = visit_rounds(len(self.groups))
-        order = np.random.default_rng([*self.seed, epoch, part]).permutation(len(rounds))
-        return [alone, *(rounds[r] for r in order)]
 
-
-def members(a: int, b: int) -> tuple[int, ...]:
-    """The groups that meet."""
-    return (a,) if a == b else (a, b)
-
-
-def duals_name(a: int, b: int, step: int) -> str:
+def duals_name(members: tuple[int, ...], step: int) -> str:
     """Name of the block of alpha of one step of a visit."""
-    return f"own-{a}-{step}" if a == b else f"duals-{a}-{b}-{step}"
-
-
-def pairs_of(rounds: Sequence[Round]) -> Iterator[tuple[int, int]]:
-    """All visits of some rounds."""
-    return (pair for pairs in rounds for pair in pairs)
+    return f"duals-{members[0]}-{members[-1]}-{step}"

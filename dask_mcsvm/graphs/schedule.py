@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 #: The classes of each group, ascending.
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
-#: Visits that may run side by side: pairs a < b of groups, or (a, a).
+#: Visits that may run side by side: pairs a < b of groups.
 Round: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -33,6 +33,32 @@ def ww_costs(rows: Sequence[int], nonzeros: Sequence[int]) -> tuple[int, ...]:
     """
     own = [n + nnz for n, nnz in zip(rows, nonzeros, strict=True)]
     return tuple(len(own) * size + sum(own) for size in own)
+
+
+def default_groups(k: int, d: int, memory_bytes: int) -> int:
+    """How many groups k classes are dealt to, so that a visit of two of them fits its memory.
+
+    Four, for two visits side by side, and twice as many until it fits. A visit holds the columns of
+    two groups three times, in float64 when it makes a certificate.
+
+    Parameters
+    ----------
+    k, d : int
+        Classes and features.
+    memory_bytes : int
+        What the columns of a visit may take.
+
+    Examples
+    --------
+    >>> default_groups(20, 1_000, 2**30), default_groups(10_000, 500_000, 2**30)
+    (4, 256)
+    >>> default_groups(3, 10, 2**30)
+    1
+    """
+    groups = 4
+    while groups < k and 6 * -(-k // groups) * (d + 1) * 8 > memory_bytes:
+        groups *= 2
+    return max(1, min(groups, k // 2))
 
 
 def balanced_groups(costs: Sequence[int], n_groups: int) -> Groups:
@@ -95,15 +121,3 @@ def circle_rounds(n_groups: int) -> tuple[Round, ...]:
         rounds.append(tuple(sorted(pair for pair in pairs if pair[1] < n_groups)))
         ring[1:] = [ring[-1], *ring[1:-1]]
     return tuple(round_ for round_ in rounds if round_)
-
-
-def visit_rounds(n_groups: int) -> tuple[Round, ...]:
-    """The rounds of one epoch: every group with itself, then every pair once.
-
-    Examples
-    --------
-    >>> visit_rounds(3)
-    (((0, 0), (1, 1), (2, 2)), ((1, 2),), ((0, 2),), ((0, 1),))
-    """
-    alone = tuple((a, a) for a in range(n_groups))
-    return (alone, *circle_rounds(n_groups)) if alone else ()

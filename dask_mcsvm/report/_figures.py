@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from dask_mcsvm.graphs.schedule import visit_rounds
+from dask_mcsvm.graphs.schedule import circle_rounds
 from dask_mcsvm.report._run import Run
 
 # Legible on white in print and for the colour-blind: blue and orange differ in lightness too.
@@ -181,7 +181,7 @@ def draw_traffic(axes: Any, run: Run) -> None:
 
 def draw_rounds(axes: Any, run: Run) -> None:
     """Which class groups meet in which round of an epoch: a row per group, a line per visit."""
-    rounds = visit_rounds(run.n_groups)
+    rounds = circle_rounds(run.n_groups) or (((0, 0),),)
     for number, pairs in enumerate(rounds):
         color = KINDS[number % len(KINDS)]
         step = 0.72 / max(1, len(pairs))

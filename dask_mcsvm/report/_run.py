@@ -80,11 +80,16 @@ class Run:
 def run_of(model: Any, scores: Scores | None) -> Run:
     """Everything a report shows of a fitted model."""
     versions = model_versions(model)  # refuses one that is not fitted
+    if not hasattr(model, "coef_") or not hasattr(model, "_trained"):
+        raise ValueError(
+            f"a report shows the fit of a LinearMCSVC, not of a {type(model).__name__}; "
+            "history_ has what there is."
+        )
     history = model.history_
     coef = model.coef_
     stored = coef.data if sp.issparse(coef) else np.asarray(coef).ravel(order="K")
     kinds = sorted({kind for record in history for kind in record.get("task_seconds", {})})
-    groups = getattr(model.plan_, "groups", None) or 0
+    groups = getattr(model.plan_, "groups", ()) if model.solver_ == "rounds" else ()
     return Run(
         formulation=NAMES[model._trained.formulation],
         solver=model.solver_,
@@ -110,7 +115,7 @@ def run_of(model: Any, scores: Scores | None) -> Run:
             for name, label in TRAFFIC.items()
             if any(name in record for record in history)
         },
-        n_groups=groups if isinstance(groups, int) else len(groups),
+        n_groups=len(groups),
         parameters=stored_parameters(model),
         versions=versions,
         notes=dict(getattr(model, "notes_", {})),

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from ._jit import by_type
+from ._jit import bare_by_type
+from ._simd import prefetch
 
 
 class SparseAlpha(NamedTuple):
@@ -38,11 +39,15 @@ def alpha_store(alpha, i, classes, a, q):
     """Replace what is stored for example i by the nonzeros among a[:q]."""
 
 
+def alpha_prefetch(alpha, i):
+    """Ask the cache for the variables of example i, which a coming visit will read."""
+
+
 def alpha_has_room(alpha, k):
     """Whether one more example can be stored, however many of the k classes it fills."""
 
 
-@by_type(alpha_load)
+@bare_by_type(alpha_load)
 def _alpha_load(alpha, i, y, classes, a):
     if isinstance(alpha, types.Array):
 
@@ -77,7 +82,7 @@ def _alpha_load(alpha, i, y, classes, a):
     return sparse
 
 
-@by_type(alpha_store)
+@bare_by_type(alpha_store)
 def _alpha_store(alpha, i, classes, a, q):
     if isinstance(alpha, types.Array):
 
@@ -107,7 +112,19 @@ def _alpha_store(alpha, i, classes, a, q):
     return sparse
 
 
-@by_type(alpha_has_room)
+@bare_by_type(alpha_prefetch)
+def _alpha_prefetch(alpha, i):
+    if isinstance(alpha, types.Array):
+        return lambda alpha, i: prefetch(alpha, i * alpha.shape[1])
+
+    def sparse(alpha, i):
+        prefetch(alpha.classes, alpha.start[i])
+        prefetch(alpha.values, alpha.start[i])
+
+    return sparse
+
+
+@bare_by_type(alpha_has_room)
 def _alpha_has_room(alpha, k):
     if isinstance(alpha, types.Array):
         return lambda alpha, k: True

@@ -6,17 +6,15 @@ Rows of patterns are complete. Those of other examples may miss values of patter
 
 from __future__ import annotations
 
-import numpy as np
-
 from ._jit import by_type, kernel
-from ._larank_kernels import EXTERNAL, UNKNOWN, kernel_block
+from ._larank_kernels import UNKNOWN
 from ._larank_models import is_kernel
-from ._larank_state import EVALUATIONS, FREE, HAND, HITS, MISSES, PATTERNS, slot_row
+from ._larank_state import FREE, HAND, HITS, MISSES, PATTERNS
 
 NOBODY = -1  # owner of a free cache row
 
 
-def fetch(model, patterns, store, p, counts):
+def fetch(model, p, counts):
     """The cache row with the kernel row of slot p; -1 if Python has to compute it."""
 
 
@@ -61,39 +59,28 @@ def own_row(model, p, r):
     model.owner[r], model.used[r], model.row_of[p] = p, 1, r
 
 
-@by_type(fetch)
-def _fetch(model, patterns, store, p, counts):
-    if not is_kernel(model):
-        return lambda model, patterns, store, p, counts: 0
+@kernel
+def fill_row(model, r, row, known):
+    """Cache row r is row[:known], and UNKNOWN from there on."""
+    values = model.values[r]
+    for p in range(known):
+        values[p] = row[p]
+    for p in range(known, values.size):
+        values[p] = UNKNOWN
 
-    def cached(model, patterns, store, p, counts):
+
+@by_type(fetch)
+def _fetch(model, p, counts):
+    if not is_kernel(model):
+        return lambda model, p, counts: 0
+
+    def cached(model, p, counts):
         r = model.row_of[p]
         if r >= 0:
             counts[HITS] += 1
             model.used[r] = 1
-            return r
-        counts[MISSES] += 1
-        if model.function.kind == EXTERNAL:
-            return -1
-        P = counts[PATTERNS]
-        r = take_row(model, counts)
-        slots = np.empty(P, np.int64)
-        for q in range(P):
-            slots[q] = slot_row(store, q)
-        model.values[r] = UNKNOWN
-        counts[EVALUATIONS] += kernel_block(
-            model.function,
-            store,
-            slots[p : p + 1],
-            model.norms[p : p + 1],
-            store,
-            slots,
-            model.norms[:P],
-            False,
-            model.values[r : r + 1, :P],
-        )
-        model.values[r, p] = patterns.square[p]
-        own_row(model, p, r)
+        else:
+            counts[MISSES] += 1
         return r
 
     return cached
@@ -111,13 +98,11 @@ def _admit(model, patterns, block, t, i, p, norm, counts):
             model.example_row[i] = -1
         if r < 0:
             r = take_row(model, counts)
-        values = model.values
-        values[r, :p] = model.row[:p]
-        values[r, p] = patterns.square[p]
-        values[r, p + 1 :] = UNKNOWN
+        fill_row(model, r, model.row, p)
+        model.values[r, p] = patterns.square[p]
         for q in range(p):  # K is symmetric: the rows of the others learn their value for p
             if model.row_of[q] >= 0:
-                values[model.row_of[q], p] = model.row[q]
+                model.values[model.row_of[q], p] = model.row[q]
         own_row(model, p, r)
         model.norms[p] = norm
         model.column[p] = block.values.shape[1] - block.order.size + t
@@ -139,8 +124,7 @@ def _remember(model, i, counts):
                 return
             r = take_row(model, counts)
             model.owner[r], model.example_row[i] = -2 - i, r
-            model.values[r] = UNKNOWN
-        model.values[r, : counts[PATTERNS]] = model.row[: counts[PATTERNS]]
+        fill_row(model, r, model.row, counts[PATTERNS])
 
     return keep_if_free
 
@@ -182,19 +166,17 @@ def _vacate(model, patterns, block, p, counts):
 
 @kernel
 def known_values(model, order, n_patterns, out):
-    """Copy what is cached of the kernel rows of examples `order` to out (b, P), else UNKNOWN."""
-    out[:, :n_patterns] = UNKNOWN
-    if model.example_row.size > 0:
-        for t in range(order.size):
-            r = model.example_row[order[t]]
-            if r >= 0:
-                out[t, :n_patterns] = model.values[r, :n_patterns]
+    """What is cached of the kernel rows of examples `order` into out[:, :P]."""
+    for t in range(order.size):
+        r = model.example_row[order[t]]
+        if r >= 0:
+            for p in range(n_patterns):
+                out[t, p] = model.values[r, p]
 
 
 @kernel
 def place_row(model, p, row, counts):
-    """Put the kernel row of slot p, computed elsewhere, into the cache."""
+    """Put the kernel row of slot p, just computed, into the cache."""
     r = take_row(model, counts)
-    model.values[r, : row.size] = row
-    model.values[r, row.size :] = UNKNOWN
+    fill_row(model, r, row, row.size)
     own_row(model, p, r)

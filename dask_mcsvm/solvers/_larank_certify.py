@@ -31,7 +31,7 @@ def _refresh(model, patterns, store, p, tally):
         return lambda model, patterns, store, p, tally: True
 
     def from_row(model, patterns, store, p, tally):
-        r = fetch(model, patterns, store, p, tally.counts)
+        r = fetch(model, p, tally.counts)
         if r < 0:
             return False
         for t in range(patterns.held[p]):
@@ -85,7 +85,7 @@ def examine_from(model, patterns, store, start, shares, tally):
     Returns where it stopped: P, or a slot without its kernel row.
     """
     for p in range(start, tally.counts[PATTERNS]):
-        r = fetch(model, patterns, store, p, tally.counts)
+        r = fetch(model, p, tally.counts)
         if r < 0:
             return p
         look_old(model, patterns, store, p, r, 0, tally)

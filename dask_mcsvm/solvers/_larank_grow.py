@@ -87,7 +87,7 @@ def _moved_cache(model: KernelModel, tally: Tally, rows: int, capacity: int) -> 
     """A cache of another shape that holds what fits: patterns first, then other examples."""
     owned = np.flatnonzero(model.owner != NOBODY)
     kept = owned[np.argsort(model.owner[owned] < NOBODY, kind="stable")][:rows]
-    P = tally.counts[PATTERNS]
+    P = min(int(tally.counts[PATTERNS]), model.values.shape[1])
     values = np.empty((rows, capacity), model.values.dtype)  # untouched pages cost no memory
     values[: kept.size, :P] = model.values[kept, :P]
     values[: kept.size, P:] = UNKNOWN

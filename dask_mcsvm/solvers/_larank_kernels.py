@@ -38,7 +38,9 @@ class KernelFunction(NamedTuple):
 def from_product(function, dot, square_x, square_z):
     """K(x, z) from x·z, ‖x‖² and ‖z‖²."""
     if function.kind == RBF:
-        return np.exp(-function.gamma * max(square_x + square_z - 2.0 * dot, 0.0))
+        # The compiler may associate this sum as it likes: sorted, K(x, z) = K(z, x) exactly.
+        low, high = min(square_x, square_z), max(square_x, square_z)
+        return np.exp(-function.gamma * max(low + high - 2.0 * dot, 0.0))
     if function.kind == POLY:
         return (function.gamma * dot + function.coef0) ** function.degree
     return np.tanh(function.gamma * dot + function.coef0)
@@ -53,18 +55,18 @@ def self_values(function, norms):
     return out
 
 
-def kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out):
-    """Compute what is UNKNOWN in out[r, c] = K(a[index_a[r]], b[index_b[c]]); returns how many.
+def kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out, first):
+    """Compute what is UNKNOWN in out[r, first + c] = K(a[index_a[r]], b[index_b[c]]); how many?
 
     ``norm_a`` and ``norm_b`` are ‖x‖² in the order of the indices. With ``triangle`` only c < r.
     """
 
 
 @by_type(kernel_block)
-def _kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out):
+def _kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out, first):
     if isinstance(a, types.Array):
 
-        def dense(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out):
+        def dense(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out, first):
             last_r, last_c = index_a.size - 1, index_b.size - 1
             dots = np.empty((2, 4), a.dtype)
             computed = 0
@@ -76,7 +78,7 @@ def _kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, ou
                     for row in range(r, to_r + 1):
                         for column in range(c, to_c + 1):
                             wanted = not triangle or column < row
-                            missing |= wanted and out[row, column] == UNKNOWN
+                            missing |= wanted and out[row, first + column] == UNKNOWN
                     if not missing:
                         continue
                     tile_products(
@@ -91,8 +93,8 @@ def _kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, ou
                     for row in range(r, to_r + 1):
                         for column in range(c, to_c + 1):
                             wanted = not triangle or column < row
-                            if wanted and out[row, column] == UNKNOWN:
-                                out[row, column] = from_product(
+                            if wanted and out[row, first + column] == UNKNOWN:
+                                out[row, first + column] = from_product(
                                     function, dots[row - r, column - c], norm_a[row], norm_b[column]
                                 )
                                 computed += 1
@@ -100,7 +102,7 @@ def _kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, ou
 
         return dense
 
-    def csr(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out):
+    def csr(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out, first):
         data_a, indices_a, indptr_a = a
         data_b, indices_b, indptr_b = b
         scattered = np.zeros(function.d, data_a.dtype)
@@ -110,11 +112,11 @@ def _kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, ou
             for e in range(start, stop):
                 scattered[indices_a[e]] = data_a[e]
             for c in range(min(r, index_b.size) if triangle else index_b.size):
-                if out[r, c] == UNKNOWN:
+                if out[r, first + c] == UNKNOWN:
                     dot = 0.0
                     for e in range(indptr_b[index_b[c]], indptr_b[index_b[c] + 1]):
                         dot += scattered[indices_b[e]] * data_b[e]
-                    out[r, c] = from_product(function, dot, norm_a[r], norm_b[c])
+                    out[r, first + c] = from_product(function, dot, norm_a[r], norm_b[c])
                     computed += 1
             for e in range(start, stop):
                 scattered[indices_a[e]] = 0
@@ -142,9 +144,9 @@ def tile_products(x0, x1, z0, z1, z2, z3, dots):
 
 
 @kernel
-def compute_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out):
+def compute_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out, first):
     """`kernel_block`, for Python to call."""
-    return kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out)
+    return kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, out, first)
 
 
 # -- kernels as Python knows them ------------------------------------------------------------------
@@ -191,7 +193,7 @@ def kernel_matrix(kernel: Kernel, X, Z, norms: np.ndarray | None = None) -> np.n
     norms = norms_of(Z) if norms is None else norms
     function = kernel.compiled(X.shape[1])
     compute_block(
-        function, as_rows(X), index_x, norms_of(X), as_rows(Z), index_z, norms, False, out
+        function, as_rows(X), index_x, norms_of(X), as_rows(Z), index_z, norms, False, out, 0
     )
     return out
 

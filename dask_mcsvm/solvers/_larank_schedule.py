@@ -103,14 +103,10 @@ def has_room(model, patterns, store, block, counts):
 
 
 @kernel
-def skip_known(block, counts):
-    """Pass over examples that are patterns already, or whose K(x, x) is 0; False at the end."""
-    while counts[NEXT] < block.order.size:
-        i = block.order[counts[NEXT]]
-        if block.slot_of[i] < 0 and block.square[i] > 0:
-            return True
-        counts[NEXT] += 1
-    return False
+def is_known(block, t):
+    """Whether PROCESSNEW leaves this example alone: it is a pattern already, or K(x, x) is 0."""
+    i = block.order[t]
+    return block.slot_of[i] >= 0 or not block.square[i] > 0
 
 
 @kernel
@@ -129,7 +125,8 @@ def finish(limits, tally):
     operation = counts[OPERATION]
     counts[LEFT] -= 1
     if counts[LEFT] == 0:
-        rate = sums[GAIN] / (sums[SECONDS] if limits.schedule == BY_TIME else sums[COST] * UNIT)
+        cost = sums[SECONDS] if limits.schedule == BY_TIME else sums[COST] * UNIT
+        rate = sums[GAIN] / cost if sums[GAIN] > 0 else 0.0
         ratio[operation] += MU * (rate - ratio[operation])
         counts[PERFORMED + operation] += 1
 
@@ -147,7 +144,7 @@ def advance(model, patterns, store, block, limits, norms, tally):
     while True:
         over = counts[PATTERNS] > limits.max_support
         if not over and counts[LEFT] == 0:
-            if not skip_known(block, counts):
+            if counts[NEXT] >= block.order.size:
                 return DONE
             begin(limits, tally)
         if not has_room(model, patterns, store, block, counts):
@@ -156,7 +153,9 @@ def advance(model, patterns, store, block, limits, norms, tally):
             began = seconds(tally.clock)
         operation, before = (REMOVE if over else counts[OPERATION]), tally.generator[0]
         p, r, plus, minus, difference, cost = -1, 0, 0, 1, 0.0, 0
-        if operation == NEW:
+        if operation == NEW and is_known(block, counts[NEXT]):
+            counts[NEXT] += 1
+        elif operation == NEW:
             state = (model, patterns, store, block, counts[NEXT], limits, norms, tally)
             p, difference = select_new(*state)
             counts[NEXT] += 1
@@ -170,7 +169,7 @@ def advance(model, patterns, store, block, limits, norms, tally):
                 plus, minus, difference, cost = found
         # Of OPTIMIZE's patterns most have nothing to move, and need no kernel row.
         if p >= 0 and (operation != OPTIMIZE or difference > limits.tau):
-            r = fetch(model, patterns, store, p, counts)
+            r = fetch(model, p, counts)
             if r < 0:
                 tally.generator[0], counts[WANTED] = before, p
                 return WANT

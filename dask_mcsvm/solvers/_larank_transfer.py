@@ -13,12 +13,16 @@ import scipy.sparse as sp
 from ._larank_grow import grown_model, grown_patterns
 from ._larank_models import KernelModel
 from ._larank_state import (
+    COST,
     FREE,
+    GAIN,
     HAND,
+    LEAST,
     LEFT,
     LONGEST,
     NEXT,
     PATTERNS,
+    SECONDS,
     USED,
     VECTORS,
     WIDEST,
@@ -37,7 +41,9 @@ def export(run) -> dict[str, Any]:
     listed = np.arange(patterns.classes.shape[1]) < patterns.held[:P, None]
     state = {name: getattr(patterns, name)[:P].copy() for name in PER_PATTERN}
     state |= {"classes": patterns.classes[:P][listed], "beta": patterns.beta[:P][listed]}
-    state |= {"counts": counts, "sums": run.tally.sums.copy(), "ratio": run.tally.ratio.copy()}
+    sums = run.tally.sums.copy()
+    sums[[GAIN, COST, SECONDS, LEAST]] = 0.0  # of an operation that is over
+    state |= {"counts": counts, "sums": sums, "ratio": run.tally.ratio.copy()}
     state |= {"generator": run.tally.generator.copy(), "n_seen": np.array(run.n_seen)}
     state["rows"] = run.pattern_rows()
     if isinstance(run.model, KernelModel):

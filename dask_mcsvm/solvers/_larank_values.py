@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from ._larank_cache import known_values, place_row
 from ._larank_kernels import UNKNOWN, call_kernel, compute_block
 from ._larank_state import EVALUATIONS
+from ._rows import read_only
 
 
 @dataclass(eq=False)
@@ -34,19 +35,25 @@ def block_values(run: Any, examples: Examples, order: np.ndarray) -> np.ndarray:
     P, b, model = run.n_patterns, order.size, run.model
     model.column[:P] = np.arange(P)
     out = np.full((b, P + b), UNKNOWN, run.dtype)
-    known_values(model, order, P, out)
+    if model.example_row.size:
+        known_values(model, order, P, out)
     counts = run.tally.counts
     if run.kernel.is_external:
         counts[EVALUATIONS] += external_values(run, examples, order, out)
         return out
-    slots = np.arange(P) * (2 if run.is_sparse else 1)
     norms = examples.norms[order]
     left = (model.function, examples.rows, order, norms)
-    counts[EVALUATIONS] += compute_block(
-        *left, run.store, slots, model.norms[:P], False, out[:, :P]
-    )
-    counts[EVALUATIONS] += compute_block(*left, examples.rows, order, norms, True, out[:, P:])
+    counts[EVALUATIONS] += compute_block(*left, *stored(run), False, out, 0)
+    counts[EVALUATIONS] += compute_block(*left, examples.rows, order, norms, True, out, P)
     return out
+
+
+def stored(run: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Rows of the patterns, their numbers and norms, as `compute_block` takes them."""
+    P, store = run.n_patterns, run.store
+    if isinstance(store, tuple):
+        return tuple(map(read_only, store)), 2 * np.arange(P), run.model.norms[:P]
+    return read_only(store), np.arange(P), run.model.norms[:P]
 
 
 def external_values(run: Any, examples: Examples, order: np.ndarray, out: np.ndarray) -> int:
@@ -66,13 +73,19 @@ def external_values(run: Any, examples: Examples, order: np.ndarray, out: np.nda
 
 
 def provide_row(run: Any, p: int, examples: Examples | None) -> None:
-    """Compute the kernel row of slot p in Python and put it into the cache."""
+    """Compute the kernel row of slot p and put it into the cache."""
+    P, row = run.n_patterns, np.full((1, run.n_patterns), UNKNOWN, run.dtype)
     if run.kernel.name == "precomputed":
         assert examples is not None
-        ids = run.patterns.ids[: run.n_patterns]
-        row = examples.X[ids[p], ids]
-    else:
+        ids = run.patterns.ids[:P]
+        row[0] = examples.X[ids[p], ids]
+    elif run.kernel.is_external:
         rows = run.pattern_rows()
-        row = call_kernel(run.kernel.function, rows[p : p + 1], rows)[0]
-        run.tally.counts[EVALUATIONS] += row.size
-    place_row(run.model, p, np.ascontiguousarray(row, run.dtype), run.tally.counts)
+        row[:] = call_kernel(run.kernel.function, rows[p : p + 1], rows)
+        run.tally.counts[EVALUATIONS] += P
+    else:
+        rows, slots, norms = stored(run)
+        one = (run.model.function, rows, slots[p : p + 1], norms[p : p + 1])
+        run.tally.counts[EVALUATIONS] += compute_block(*one, rows, slots, norms, False, row, 0)
+        row[0, p] = run.patterns.square[p]
+    place_row(run.model, p, row[0], run.tally.counts)

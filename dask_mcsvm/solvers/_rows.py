@@ -11,7 +11,32 @@ import numpy as np
 import scipy.sparse as sp
 from numba import types
 
-from ._jit import by_type, kernel
+from ._jit import bare_by_type, bare_kernel, kernel
+from ._simd import (
+    LANES,
+    WIDEST,
+    prefetch,
+    scores_1,
+    scores_2,
+    scores_3,
+    scores_4,
+    scores_of_1,
+    scores_of_2,
+    scores_of_3,
+    scores_of_4,
+    update_1,
+    update_2,
+    update_3,
+    update_4,
+    update_of_1,
+    update_of_2,
+    update_of_3,
+    update_of_4,
+)
+
+#: Numbers in a cache line (float32), and how many of a dense row are asked for in advance.
+LINE = 16
+PREFETCHED = 256
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -44,6 +69,10 @@ def row_update(rows, i, W, tau, classes, delta, q):
     """w_{classes[c]} += delta[c]·x_i for c < q."""
 
 
+def row_update_all(rows, i, W, tau, delta):
+    """w_m += delta[m]·x_i for all classes m, of which there are 8 to 32 (see `updates_all`)."""
+
+
 def row_dot(rows, i, w, tau):
     """w·x_i for one vector w of length d + 1."""
 
@@ -52,124 +81,176 @@ def row_axpy(rows, i, w, tau, scale):
     """w += scale·x_i for one vector w of length d + 1."""
 
 
+def row_prefetch(rows, i):
+    """Ask the cache for row i, which a coming visit will read."""
+
+
 def row_square(rows, i):
     """‖x_i‖² in float64, the constant feature apart."""
 
 
-@by_type(row_scores)
+@bare_by_type(row_scores)
 def _row_scores(rows, i, W, tau, s):
-    # Four features per sweep over the classes: a quarter of the loads and stores of s.
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, s):
-            d, k = rows.shape[1], W.shape[1]
-            real = s.dtype.type  # float64 scores of float32 data are float64 throughout
-            t = real(tau)
-            for m in range(k):
-                s[m] = t * W[d, m]
-            j = 0
-            while j + 4 <= d:
-                x0, x1 = real(rows[i, j]), real(rows[i, j + 1])
-                x2, x3 = real(rows[i, j + 2]), real(rows[i, j + 3])
-                for m in range(k):
-                    s[m] += (x0 * W[j, m] + x1 * W[j + 1, m]) + (
-                        x2 * W[j + 2, m] + x3 * W[j + 3, m]
-                    )
-                j += 4
-            while j < d:
-                x0 = real(rows[i, j])
-                for m in range(k):
-                    s[m] += x0 * W[j, m]
-                j += 1
+            scores(rows[i], None, 0, rows.shape[1], W, s.dtype.type(tau), s)
 
         return dense
 
     def csr(rows, i, W, tau, s):
         data, indices, indptr = rows
-        k = W.shape[1]
-        last = W.shape[0] - 1
-        p, end = indptr[i], indptr[i + 1]
-        real = s.dtype.type
-        t = real(tau)
-        for m in range(k):
-            s[m] = t * W[last, m]
-        while p + 4 <= end:
-            x0, x1 = real(data[p]), real(data[p + 1])
-            x2, x3 = real(data[p + 2]), real(data[p + 3])
-            w0, w1 = W[indices[p]], W[indices[p + 1]]
-            w2, w3 = W[indices[p + 2]], W[indices[p + 3]]
-            for m in range(k):
-                s[m] += (x0 * w0[m] + x1 * w1[m]) + (x2 * w2[m] + x3 * w3[m])
-            p += 4
-        while p < end:
-            x0 = real(data[p])
-            w0 = W[indices[p]]
-            for m in range(k):
-                s[m] += x0 * w0[m]
-            p += 1
+        scores(data, indices, indptr[i], indptr[i + 1], W, s.dtype.type(tau), s)
 
     return csr
 
 
-@by_type(row_scores_of)
+@bare_kernel
+def scores(values, columns, begin, end, W, tau, s):
+    """s = tau W[-1] + Σ_p values[p] W[columns[p]] (a dense row has columns None)."""
+    k = W.shape[1]
+    if k < LANES:
+        few_scores(values, columns, begin, end, W, tau, s)
+        return
+    m = 0
+    while k - m > LANES * WIDEST:
+        scores_4(values, columns, begin, end, W, tau, m, m + LANES * WIDEST, s)
+        m += LANES * WIDEST
+    # The last vector may overlap its neighbour; the very last stripe may be the neighbour.
+    if k - m > 3 * LANES:
+        scores_4(values, columns, begin, end, W, tau, m, k, s)
+    elif k - m > 2 * LANES:
+        scores_3(values, columns, begin, end, W, tau, m, k, s)
+    elif k - m > LANES:
+        scores_2(values, columns, begin, end, W, tau, m, k, s)
+    else:
+        scores_1(values, columns, begin, end, W, tau, m, k, s)
+
+
+@bare_kernel
+def few_scores(values, columns, begin, end, W, tau, s):
+    """The same where the classes do not fill a vector."""
+    k, last = W.shape[1], W.shape[0] - 1
+    for m in range(k):
+        s[m] = tau * W[last, m]
+    for p in range(begin, end):
+        x, j = s.dtype.type(values[p]), p - begin if columns is None else columns[p]
+        for m in range(k):
+            s[m] += x * W[j, m]
+
+
+@bare_by_type(row_scores_of)
 def _row_scores_of(rows, i, W, tau, classes, q, s):
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, classes, q, s):
-            d = rows.shape[1]
-            for c in range(q):
-                s[c] = tau * W[d, classes[c]]
-            for j in range(d):
-                x, w = rows[i, j], W[j]
-                for c in range(q):
-                    s[c] += x * w[classes[c]]
+            scores_of(rows[i], None, 0, rows.shape[1], W, tau, classes, q, s)
 
         return dense
 
     def csr(rows, i, W, tau, classes, q, s):
         data, indices, indptr = rows
-        last = W.shape[0] - 1
-        for c in range(q):
-            s[c] = tau * W[last, classes[c]]
-        for p in range(indptr[i], indptr[i + 1]):
-            x, w = data[p], W[indices[p]]
-            for c in range(q):
-                s[c] += x * w[classes[c]]
+        scores_of(data, indices, indptr[i], indptr[i + 1], W, tau, classes, q, s)
 
     return csr
 
 
-@by_type(row_update)
+@bare_kernel
+def scores_of(values, columns, begin, end, W, tau, classes, q, s):
+    """s[c] = tau W[-1, classes[c]] + Σ_p values[p] W[columns[p], classes[c]] for c < q."""
+    c = 0
+    while q - c > 4:
+        scores_of_4(values, columns, begin, end, W, tau, classes, c, s)
+        c += 4
+    if q - c == 4:
+        scores_of_4(values, columns, begin, end, W, tau, classes, c, s)
+    elif q - c == 3:
+        scores_of_3(values, columns, begin, end, W, tau, classes, c, s)
+    elif q - c == 2:
+        scores_of_2(values, columns, begin, end, W, tau, classes, c, s)
+    elif q - c == 1:
+        scores_of_1(values, columns, begin, end, W, tau, classes, c, s)
+
+
+@bare_by_type(row_update)
 def _row_update(rows, i, W, tau, classes, delta, q):
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, classes, delta, q):
-            d = rows.shape[1]
-            for j in range(d):
-                x, w = rows[i, j], W[j]
-                for c in range(q):
-                    w[classes[c]] += x * delta[c]
-            if tau != 0:
-                for c in range(q):
-                    W[d, classes[c]] += tau * delta[c]
+            update(rows[i], None, 0, rows.shape[1], W, tau, classes, delta, q)
 
         return dense
 
     def csr(rows, i, W, tau, classes, delta, q):
         data, indices, indptr = rows
-        last = W.shape[0] - 1
-        for p in range(indptr[i], indptr[i + 1]):
-            x, w = data[p], W[indices[p]]
-            for c in range(q):
-                w[classes[c]] += x * delta[c]
-        if tau != 0:
-            for c in range(q):
-                W[last, classes[c]] += tau * delta[c]
+        update(data, indices, indptr[i], indptr[i + 1], W, tau, classes, delta, q)
 
     return csr
 
 
-@by_type(row_dot)
+@bare_kernel
+def update(values, columns, begin, end, W, tau, classes, delta, q):
+    """W[columns[p], classes[c]] += values[p] delta[c] for c < q, and tau delta[c] in the last row.
+
+    No class is listed twice.
+    """
+    c = 0
+    while q - c > 4:
+        update_of_4(values, columns, begin, end, W, classes, c, delta)
+        c += 4
+    if q - c == 4:
+        update_of_4(values, columns, begin, end, W, classes, c, delta)
+    elif q - c == 3:
+        update_of_3(values, columns, begin, end, W, classes, c, delta)
+    elif q - c == 2:
+        update_of_2(values, columns, begin, end, W, classes, c, delta)
+    elif q - c == 1:
+        update_of_1(values, columns, begin, end, W, classes, c, delta)
+    if tau != 0:
+        for c in range(q):
+            W[W.shape[0] - 1, classes[c]] += tau * delta[c]
+
+
+@bare_by_type(row_update_all)
+def _row_update_all(rows, i, W, tau, delta):
+    if isinstance(rows, types.Array):
+
+        def dense(rows, i, W, tau, delta):
+            update_all(rows[i], None, 0, rows.shape[1], W, tau, delta)
+
+        return dense
+
+    def csr(rows, i, W, tau, delta):
+        data, indices, indptr = rows
+        update_all(data, indices, indptr[i], indptr[i + 1], W, tau, delta)
+
+    return csr
+
+
+@bare_kernel
+def updates_all(W):
+    """Whether all classes can be changed at once, at less cost than three of them by a list."""
+    return LANES <= W.shape[1] <= LANES * WIDEST
+
+
+@bare_kernel
+def update_all(values, columns, begin, end, W, tau, delta):
+    """W[columns[p]] += values[p] delta, and tau delta in the last row."""
+    k = W.shape[1]
+    if k > 3 * LANES:
+        update_4(values, columns, begin, end, W, 0, k, delta)
+    elif k > 2 * LANES:
+        update_3(values, columns, begin, end, W, 0, k, delta)
+    elif k > LANES:
+        update_2(values, columns, begin, end, W, 0, k, delta)
+    else:
+        update_1(values, columns, begin, end, W, 0, k, delta)
+    if tau != 0:
+        for m in range(k):
+            W[W.shape[0] - 1, m] += tau * delta[m]
+
+
+@bare_by_type(row_dot)
 def _row_dot(rows, i, w, tau):
     if isinstance(rows, types.Array):
 
@@ -191,7 +272,7 @@ def _row_dot(rows, i, w, tau):
     return csr
 
 
-@by_type(row_axpy)
+@bare_by_type(row_axpy)
 def _row_axpy(rows, i, w, tau, scale):
     if isinstance(rows, types.Array):
 
@@ -211,7 +292,27 @@ def _row_axpy(rows, i, w, tau, scale):
     return csr
 
 
-@by_type(row_square)
+@bare_by_type(row_prefetch)
+def _row_prefetch(rows, i):
+    if isinstance(rows, types.Array):
+
+        def dense(rows, i):
+            d = rows.shape[1]
+            for j in range(0, min(d, PREFETCHED), LINE):  # the processor guesses the rest
+                prefetch(rows, i * d + j)
+
+        return dense
+
+    def csr(rows, i):
+        data, indices, indptr = rows
+        for p in range(indptr[i], indptr[i + 1], LINE):
+            prefetch(data, p)
+            prefetch(indices, p)
+
+    return csr
+
+
+@bare_by_type(row_square)
 def _row_square(rows, i):
     if isinstance(rows, types.Array):
 

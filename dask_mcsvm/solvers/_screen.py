@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import by_type, kernel
-from ._steps import CS, LLW, WW, clipped_sum_root, simplex_threshold
+from ._jit import bare_by_type, bare_kernel
+from ._simd import LANES, largest_of_vectors
+from ._steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
 
 
 def screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
@@ -22,23 +23,18 @@ def screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
     """
 
 
-@kernel
+@bare_kernel
 def largest(s, start, stop):
-    """max(s[start:stop]): eight running maxima, because one would wait for itself."""
-    t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = s[start]
-    m = start
-    while m + 8 <= stop:
-        t0, t1, t2, t3 = max(t0, s[m]), max(t1, s[m + 1]), max(t2, s[m + 2]), max(t3, s[m + 3])
-        t4, t5 = max(t4, s[m + 4]), max(t5, s[m + 5])
-        t6, t7 = max(t6, s[m + 6]), max(t7, s[m + 7])
-        m += 8
-    while m < stop:
-        t0 = max(t0, s[m])
-        m += 1
-    return max(max(max(t0, t1), max(t2, t3)), max(max(t4, t5), max(t6, t7)))
+    """max(s[start:stop])."""
+    if stop - start >= LANES:
+        return largest_of_vectors(s, start, stop)
+    top = s[start]
+    for m in range(start + 1, stop):
+        top = max(top, s[m])
+    return top
 
 
-@kernel
+@bare_kernel
 def take_largest(s, above, classes, sc, q, fresh):
     """Append the (at most ``fresh``) largest scores above a threshold, with their classes.
 
@@ -66,7 +62,7 @@ def take_largest(s, above, classes, sc, q, fresh):
     return q
 
 
-@kernel
+@bare_kernel
 def take_listed(s, classes, sc, q):
     """Move the scores of the listed classes to the list, so that the rest can be screened."""
     for c in range(q):
@@ -74,100 +70,99 @@ def take_listed(s, classes, sc, q):
         s[classes[c]] = -np.inf
 
 
-@by_type(screen)
+def cs_screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
+    """The largest score decides loss and gap."""
+    s[classes[0]] -= 1  # g_m up to a constant, which the simplex does not see [CS-S]
+    top = largest(s, 0, s.size)
+    take_listed(s, classes, sc, q)
+    gap = C * np.float64(top - sc[0])
+    for c in range(q):
+        gap += a[c] * np.float64(sc[c])
+        v[c] = (sc[c] - top) / A - a[c]
+    v[0] += C
+    out[0], out[1] = top - sc[0], gap
+    sc[0] += 1
+    if fresh == 0:
+        return q
+    # More classes only raise the threshold: below that of the stored ones p is zero.
+    above = simplex_threshold(v, q, C) * A + top
+    return take_largest(s, s.dtype.type(above), classes, sc, q, fresh)
+
+
+def ww_screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
+    """Rivals within the margin add up."""
+    own = s[classes[0]]
+    s[classes[0]] = -np.inf
+    margin, zero = s.dtype.type(1) - own, s.dtype.type(0)
+    total = zero
+    for m in range(s.size):
+        total += max(zero, margin + s[m])
+    take_listed(s, classes, sc, q)
+    sc[0] = own
+    gap = C * np.float64(total)
+    held = 0.0
+    for c in range(1, q):
+        gap += a[c] * np.float64(own - sc[c] - 1)
+        held += a[c]
+    out[0], out[1] = total, gap
+    if fresh == 0:
+        return q
+    for c in range(1, q):
+        v[c] = a[c] - (np.float64(own) - sc[c] - 1.0) / A + held
+    # More classes only raise S: where v_m is below that of the stored ones alpha is zero.
+    S = clipped_sum_root(v, q, 1.0, C, held)
+    above = own - 1 + A * (S - held)
+    return take_largest(s, s.dtype.type(above), classes, sc, q, fresh)
+
+
+def llw_screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
+    """Scores above -1 add up."""
+    one, zero = s.dtype.type(1), s.dtype.type(0)
+    own = s[classes[0]]
+    s[classes[0]] = -one
+    total, slack = zero, zero
+    for m in range(s.size):
+        total += max(zero, one + s[m])
+        slack += max(zero, -one - s[m])
+        s[m] = -s[m]
+    take_listed(s, classes, sc, q)
+    gap = C * np.float64(slack)
+    for c in range(1, q):
+        sc[c] = -sc[c]
+        gap += a[c] * np.float64(1 + sc[c])
+    sc[0] = own
+    out[0], out[1] = total, gap
+    if fresh == 0:
+        return q
+    # A variable at its bound C leaves it only where 1 + s_m < 0; all where there is no
+    # limit.
+    above = one if fresh < s.size else s.dtype.type(-np.finfo(s.dtype).max)
+    stop = take_largest(s, above, classes, sc, q, fresh)
+    for c in range(q, stop):
+        sc[c] = -sc[c]
+    return stop
+
+
+def ovr_screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
+    """Margins of all classes add up, the own class with the other sign."""
+    one, zero = s.dtype.type(1), s.dtype.type(0)
+    own = s[classes[0]]
+    s[classes[0]] = -np.inf
+    total = max(zero, one - own)
+    for m in range(s.size):
+        total += max(zero, one + s[m])
+    take_listed(s, classes, sc, q)
+    sc[0] = own
+    gap = C * np.float64(total) + a[0] * np.float64(own - 1)
+    for c in range(1, q):
+        gap -= a[c] * np.float64(1 + sc[c])
+    out[0], out[1] = total, gap
+    return take_largest(s, -one, classes, sc, q, fresh) if fresh > 0 else q
+
+
+SCREENS = {CS: cs_screen, WW: ww_screen, LLW: llw_screen, OVR: ovr_screen}
+
+
+@bare_by_type(screen)
 def _screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-    if loss.instance_class is CS:
-
-        def crammer_singer(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-            s[classes[0]] -= 1  # g_m up to a constant, which the simplex does not see [CS-S]
-            top = largest(s, 0, s.size)
-            take_listed(s, classes, sc, q)
-            gap = C * np.float64(top - sc[0])
-            for c in range(q):
-                gap += a[c] * np.float64(sc[c])
-                v[c] = (sc[c] - top) / A - a[c]
-            v[0] += C
-            out[0], out[1] = top - sc[0], gap
-            sc[0] += 1
-            if fresh == 0:
-                return q
-            # More classes only raise the threshold: below that of the stored ones p is zero.
-            above = simplex_threshold(v, q, C) * A + top
-            return take_largest(s, s.dtype.type(above), classes, sc, q, fresh)
-
-        return crammer_singer
-
-    if loss.instance_class is WW:
-
-        def weston_watkins(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-            own = s[classes[0]]
-            s[classes[0]] = -np.inf
-            margin, zero = s.dtype.type(1) - own, s.dtype.type(0)
-            total = zero
-            for m in range(s.size):
-                total += max(zero, margin + s[m])
-            take_listed(s, classes, sc, q)
-            sc[0] = own
-            gap = C * np.float64(total)
-            held = 0.0
-            for c in range(1, q):
-                gap += a[c] * np.float64(own - sc[c] - 1)
-                held += a[c]
-            out[0], out[1] = total, gap
-            if fresh == 0:
-                return q
-            for c in range(1, q):
-                v[c] = a[c] - (np.float64(own) - sc[c] - 1.0) / A + held
-            # More classes only raise S: where v_m is below that of the stored ones alpha is zero.
-            S = clipped_sum_root(v, q, 1.0, C, held)
-            above = own - 1 + A * (S - held)
-            return take_largest(s, s.dtype.type(above), classes, sc, q, fresh)
-
-        return weston_watkins
-
-    if loss.instance_class is LLW:
-
-        def lee_lin_wahba(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-            one, zero = s.dtype.type(1), s.dtype.type(0)
-            own = s[classes[0]]
-            s[classes[0]] = -one
-            total, slack = zero, zero
-            for m in range(s.size):
-                total += max(zero, one + s[m])
-                slack += max(zero, -one - s[m])
-                s[m] = -s[m]
-            take_listed(s, classes, sc, q)
-            gap = C * np.float64(slack)
-            for c in range(1, q):
-                sc[c] = -sc[c]
-                gap += a[c] * np.float64(1 + sc[c])
-            sc[0] = own
-            out[0], out[1] = total, gap
-            if fresh == 0:
-                return q
-            # A variable at its bound C leaves it only where 1 + s_m < 0; all where there is no
-            # limit.
-            above = one if fresh < s.size else s.dtype.type(-np.finfo(s.dtype).max)
-            stop = take_largest(s, above, classes, sc, q, fresh)
-            for c in range(q, stop):
-                sc[c] = -sc[c]
-            return stop
-
-        return lee_lin_wahba
-
-    def one_vs_rest(loss, s, classes, a, sc, q, C, A, fresh, v, out):
-        one, zero = s.dtype.type(1), s.dtype.type(0)
-        own = s[classes[0]]
-        s[classes[0]] = -np.inf
-        total = max(zero, one - own)
-        for m in range(s.size):
-            total += max(zero, one + s[m])
-        take_listed(s, classes, sc, q)
-        sc[0] = own
-        gap = C * np.float64(total) + a[0] * np.float64(own - 1)
-        for c in range(1, q):
-            gap -= a[c] * np.float64(1 + sc[c])
-        out[0], out[1] = total, gap
-        return take_largest(s, -one, classes, sc, q, fresh) if fresh > 0 else q
-
-    return one_vs_rest
+    return SCREENS[loss.instance_class]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import by_type, kernel
+from ._jit import bare_by_type, bare_kernel
 
 
 class CS(NamedTuple):
@@ -42,7 +42,7 @@ class OVR(NamedTuple):
 LOSSES = {"crammer_singer": CS, "weston_watkins": WW, "lee_lin_wahba": LLW, "one_vs_rest": OVR}
 
 
-@kernel
+@bare_kernel
 def simplex_threshold(u, q, total):
     """θ with Σ_c max(0, u_c - θ) = total, by Michelot's shrinking of the positive set."""
     theta = -np.inf
@@ -62,7 +62,7 @@ def simplex_threshold(u, q, total):
         theta = (mass - total) / kept
 
 
-@kernel
+@bare_kernel
 def clipped_sum_root(v, q, kappa, bound, start):
     """S with S = Σ_c clip(v_c - kappa S, 0, bound), v[0] apart: Newton inside a bracket.
 
@@ -115,7 +115,7 @@ def step(loss, sc, a, q, C, A, delta, v, out):
     """
 
 
-@kernel
+@bare_kernel
 def box_violation(g, alpha, C):
     """How far one variable of a box is from optimal (docs/math.md, violations)."""
     if alpha <= 0:
@@ -125,7 +125,7 @@ def box_violation(g, alpha, C):
     return abs(g)
 
 
-@by_type(free_first)
+@bare_by_type(free_first)
 def _free_first(loss, classes, a, q, C):
     if loss.instance_class is CS:
         return lambda loss, classes, a, q, C: 1 if q <= 2 and (a[0] == 0 or a[0] >= C) else q
@@ -146,61 +146,54 @@ def _free_first(loss, classes, a, q, C):
     return box
 
 
-@by_type(step)
-def _step(loss, sc, a, q, C, A, delta, v, out):
-    if loss.instance_class is CS:
+def cs_step(loss, sc, a, q, C, A, delta, v, out):
+    """[CS-S]: a projection onto a simplex."""
+    sc[0] -= 1
+    most, least = -np.inf, np.inf
+    for c in range(q):
+        most = max(most, np.float64(sc[c]))
+        if a[c] < (C if c == 0 else 0.0):
+            least = min(least, np.float64(sc[c]))
+    # The simplex does not see a constant; taking it off keeps the digits that matter.
+    for c in range(q):
+        v[c] = (sc[c] - most) / A - a[c]
+    v[0] += C
+    theta = simplex_threshold(v, q, C)
+    tiny = 2 * np.finfo(a.dtype).eps
+    gain, changed = 0.0, 0
+    for c in range(q):
+        new = (C if c == 0 else 0.0) - max(0.0, v[c] - theta)  # [CS-S]
+        change = new - a[c]
+        if abs(change) <= tiny * abs(new):  # below what alpha can hold: leave W alone
+            delta[c] = 0
+            continue
+        gain -= change * (sc[c] - most + 0.5 * A * change)
+        delta[c] = a.dtype.type(new) - a[c]  # what alpha moves by as stored: W stays W(alpha)
+        a[c] = new
+        changed += 1
+    out[2], out[3], out[4] = max(0.0, most - least), max(0.0, gain), 0.0
+    return changed
 
-        def crammer_singer(loss, sc, a, q, C, A, delta, v, out):
-            sc[0] -= 1
-            most, least = -np.inf, np.inf
-            for c in range(q):
-                most = max(most, np.float64(sc[c]))
-                if a[c] < (C if c == 0 else 0.0):
-                    least = min(least, np.float64(sc[c]))
-            # The simplex does not see a constant; taking it off keeps the digits that matter.
-            for c in range(q):
-                v[c] = (sc[c] - most) / A - a[c]
-            v[0] += C
-            theta = simplex_threshold(v, q, C)
-            tiny = 2 * np.finfo(a.dtype).eps
-            gain, changed = 0.0, 0
-            for c in range(q):
-                new = (C if c == 0 else 0.0) - max(0.0, v[c] - theta)  # [CS-S]
-                change = new - a[c]
-                if abs(change) <= tiny * abs(new):  # below what alpha can hold: leave W alone
-                    delta[c] = 0
-                    continue
-                gain -= change * (sc[c] - most + 0.5 * A * change)
-                delta[c] = (
-                    a.dtype.type(new) - a[c]
-                )  # what alpha moves by as stored: W stays W(alpha)
-                a[c] = new
-                changed += 1
-            out[2], out[3], out[4] = max(0.0, most - least), max(0.0, gain), 0.0
-            return changed
 
-        return crammer_singer
+def ovr_step(loss, sc, a, q, C, A, delta, v, out):
+    """[OVR-S]: k clips."""
+    gain, worst, changed = 0.0, 0.0, 0
+    for c in range(q):
+        sign = 1.0 if c == 0 else -1.0
+        g = sign * sc[c] - 1.0
+        new = min(max(a[c] - g / A, 0.0), C)  # [OVR-S]
+        change = new - a[c]
+        worst = max(worst, box_violation(g, a[c], C))
+        gain -= change * (g + 0.5 * A * change)
+        delta[c] = sign * (a.dtype.type(new) - a[c])
+        a[c] = new
+        changed += delta[c] != 0
+    out[2], out[3], out[4] = worst, gain, 0.0
+    return changed
 
-    if loss.instance_class is OVR:
 
-        def one_vs_rest(loss, sc, a, q, C, A, delta, v, out):
-            gain, worst, changed = 0.0, 0.0, 0
-            for c in range(q):
-                sign = 1.0 if c == 0 else -1.0
-                g = sign * sc[c] - 1.0
-                new = min(max(a[c] - g / A, 0.0), C)  # [OVR-S]
-                change = new - a[c]
-                worst = max(worst, box_violation(g, a[c], C))
-                gain -= change * (g + 0.5 * A * change)
-                delta[c] = sign * (a.dtype.type(new) - a[c])
-                a[c] = new
-                changed += delta[c] != 0
-            out[2], out[3], out[4] = worst, gain, 0.0
-            return changed
-
-        return one_vs_rest
-
-    is_llw = loss.instance_class is LLW
+def coupled_step(is_llw):
+    """[WW-S] and [LLW-S]: one scalar root, with kappa = 1 or -1/k."""
 
     def coupled(loss, sc, a, q, C, A, delta, v, out):
         kappa = -1.0 / loss.k if is_llw else 1.0
@@ -239,3 +232,11 @@ def _step(loss, sc, a, q, C, A, delta, v, out):
         return changed
 
     return coupled
+
+
+STEPS = {CS: cs_step, OVR: ovr_step, WW: coupled_step(False), LLW: coupled_step(True)}
+
+
+@bare_by_type(step)
+def _step(loss, sc, a, q, C, A, delta, v, out):
+    return STEPS[loss.instance_class]

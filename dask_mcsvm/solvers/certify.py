@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ._alpha import alpha_load
-from ._jit import by_type, kernel
-from ._rows import row_axpy, row_scores, row_update
+from ._jit import bare_by_type, bare_kernel, kernel
+from ._rows import row_axpy, row_scores, row_update, row_update_all, updates_all
 from ._screen import screen
 from ._steps import CS, LLW, WW
 
@@ -24,7 +24,7 @@ def column_weights(loss, a, q, C):
     """Turn repaired a[:q] into the factors of x_i in the columns of W; returns the shift of all."""
 
 
-@by_type(repair)
+@bare_by_type(repair)
 def _repair(loss, a, q, C):
     if loss.instance_class is CS:
 
@@ -55,7 +55,7 @@ def _repair(loss, a, q, C):
     return box
 
 
-@by_type(column_weights)
+@bare_by_type(column_weights)
 def _column_weights(loss, a, q, C):
     if loss.instance_class is CS:
         return lambda loss, a, q, C: 0.0
@@ -93,7 +93,7 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
     part of the dual objective that is linear in alpha, of all classes.
     """
     classes, a = scratch.classes, scratch.v
-    narrow, factors = scratch.classes.copy(), np.empty(classes.size)
+    narrow, factors, spread = classes.copy(), np.empty(classes.size), np.empty(classes.size)
     linear = 0.0
     for i in range(y.size):
         q = alpha_load(alpha, i, y[i], classes, a)
@@ -105,14 +105,19 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
                 narrow[count] = classes[c] - first
                 factors[count] = a[c]
                 count += 1
-        if count > 0:
+        if count > 2 and updates_all(W):
+            spread[: last - first] = 0
+            for c in range(count):
+                spread[narrow[c]] = factors[c]
+            row_update_all(rows, i, W, tau, spread)
+        elif count > 0:
             row_update(rows, i, W, tau, narrow, factors, count)
         if common != 0 and shift.size > 0:
             row_axpy(rows, i, shift, tau, common)
     return linear
 
 
-@kernel
+@bare_kernel
 def finish_block(block, shift, first, W, squares):
     """Round a float64 block of columns, plus the common shift, into W; squares[m] = ‖w_m‖²."""
     d1, width = block.shape

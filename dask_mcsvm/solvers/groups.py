@@ -1,4 +1,6 @@
-"""Visits of class groups: the kernels behind rounds, averaging and classes (docs/math.md).
+"""Visits of class groups whose classes are independent, and losses by group (docs/math.md).
+
+The kernels behind averaging and classes; rounds use those of the sequential dual method.
 
 A visit sees W only as the columns of the groups it was given, each (d + 1, classes of the group),
 and alpha only as blocks (rows, classes of one group). For each example it solves the variables of
@@ -17,9 +19,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import by_type, kernel
-from ._rows import row_axpy, row_dot, row_scores, row_scores_of, row_update
-from ._steps import CS, OVR, WW, box_violation, step
+from ._jit import allocating_kernel, by_type, kernel
+from ._rows import row_scores, row_scores_of, row_update
+from ._steps import CS, OVR, WW, box_violation
 from .sdm import Data, make_scratch
 
 #: A patience that lets nothing rest.
@@ -85,89 +87,6 @@ def keep_moved(alpha, rest, i, scratch, q):
     return end
 
 
-@kernel
-def ww_row(data, i, W_own, W, same, alpha, rest, patience, scratch):
-    """One example against the classes of one group, solved exactly [WW-S].
-
-    W_own are the columns of the group of y_i, W those of the rivals (one array where ``same``).
-    Returns whether anything moved and the class scores computed; scratch.out[2] and [3] are the
-    violation and the rise of the dual.
-    """
-    a, sc, out = scratch.a, scratch.sc, scratch.out
-    y, C, A = data.y[i], np.float64(data.C[i]), data.square[i]
-    out[2], out[3] = 0.0, 0.0
-    if A == 0:
-        return False, 0
-    q, work = list_scores(data, i, W, y if same else -1, rest, patience, scratch)
-    if q == 1:
-        return False, 0
-    sc[0], a[0] = row_dot(data.rows, i, W_own[:, y], data.tau), 0
-    worst = 0.0
-    for c in range(1, q):
-        a[c] = alpha[i, scratch.classes[c]]
-        g = np.float64(sc[0]) - sc[c] - 1.0  # [WW-G]
-        worst = max(worst, box_violation(g, np.float64(a[c]), C))
-    if worst == 0:
-        return False, work  # optimal already: spare the root
-    if step(WW(W.shape[1]), sc, a, q, C, A, scratch.delta, scratch.v, out) == 0:
-        return False, work
-    end = keep_moved(alpha, rest, i, scratch, q)
-    row_update(data.rows, i, W, data.tau, scratch.classes[1:], scratch.delta[1:], end - 1)
-    row_axpy(data.rows, i, W_own[:, y], data.tau, scratch.delta[0])
-    return True, work
-
-
-@kernel
-def ww_own_visit(data, order, W, alpha, rest, patience, scratch):
-    """Visit the variables alpha_im with both y_i and m in one group.
-
-    ``data.y`` is the place of y_i among the columns of W; alpha and rest are (rows, columns of W).
-    """
-    gain, worst, work = 0.0, 0.0, 0
-    due = np.ones(data.y.size, np.bool_)
-    grow_older(rest, order[0])
-    for p in range(order.shape[0]):
-        for t in range(order.shape[1]):
-            i = order[p, t]
-            if due[i]:
-                due[i], scores = ww_row(data, i, W, W, True, alpha, rest, patience, scratch)
-                work += scores
-                gain += scratch.out[3]
-                worst = max(worst, scratch.out[2])
-    return gain, worst, work
-
-
-@kernel
-def ww_pair_visit(a, b, order, W_a, W_b, alpha_ab, alpha_ba, rest_ab, rest_ba, patience, scratch):
-    """Visit alpha_im with y_i in group a and m in group b, and the other way round [ROUNDS].
-
-    ``a`` and ``b`` are the rows of the two groups (one may be empty), their y the place of y_i in
-    its own group. In ``order`` the rows of b follow those of a. alpha_ab is (rows of a, classes of
-    b), alpha_ba (rows of b, classes of a).
-    """
-    gain, worst, work = 0.0, 0.0, 0
-    n = a.y.size
-    due = np.ones(n + b.y.size, np.bool_)
-    grow_older(rest_ab, order[0][order[0] < n])
-    grow_older(rest_ba, order[0][order[0] >= n] - n)
-    for p in range(order.shape[0]):
-        for t in range(order.shape[1]):
-            i = order[p, t]
-            if not due[i]:
-                continue
-            if i < n:
-                moved, scores = ww_row(a, i, W_a, W_b, False, alpha_ab, rest_ab, patience, scratch)
-            else:
-                moved, scores = ww_row(
-                    b, i - n, W_b, W_a, False, alpha_ba, rest_ba, patience, scratch
-                )
-            due[i] = moved
-            work += scores
-            gain += scratch.out[3]
-            worst = max(worst, scratch.out[2])
-    return gain, worst, work
-
-
 def own_sign(loss):
     """+1 where the own class is a variable like the others (OVR), 0 where it is none (LLW)."""
 
@@ -181,7 +100,9 @@ def _own_sign(loss):
 def clip_row(loss, data, i, W, alpha, rest, patience, scratch):
     """One example against the classes of one group where classes are independent [OVR-S] [AVG].
 
-    Returns the same as `ww_row`. LLW with w_bar fixed is OVR without the own class: kappa = 0.
+    Returns whether anything moved and the class scores computed; scratch.out[2] and [3] are the
+    violation and the rise of the dual. LLW with w_bar fixed is OVR without the own class, as
+    kappa = 0.
     """
     classes, a, sc, delta, out = scratch.classes, scratch.a, scratch.sc, scratch.delta, scratch.out
     y, C, A = data.y[i], np.float64(data.C[i]), data.square[i]
@@ -211,7 +132,7 @@ def clip_row(loss, data, i, W, alpha, rest, patience, scratch):
     return moved, work
 
 
-@kernel
+@allocating_kernel
 def clip_visit(loss, data, order, W, alpha, rest, patience, scratch):
     """Visit the variables of all given rows for the classes of one group, ``loss`` OVR or LLW.
 
@@ -234,34 +155,11 @@ def clip_visit(loss, data, order, W, alpha, rest, patience, scratch):
 
 
 @kernel
-def add_ww_weights(data, C, alpha, same, W_own, W, scratch):
-    """Add what a block of alpha puts into the columns W_own of y_i and W of the rivals [WW-W].
-
-    W_own and W are float64 (the same array where ``same``), C (rows,) float64; alpha is read as
-    clipped to its box. Returns Σ alpha of the block.
-    """
-    classes, a = scratch.classes, scratch.v
-    linear = 0.0
-    for i in range(data.y.size):
-        y, q, total = data.y[i], 0, 0.0
-        for m in range(alpha.shape[1]):
-            value = min(max(np.float64(alpha[i, m]), 0.0), C[i])
-            if value > 0 and not (same and m == y):
-                classes[q], a[q] = m, -value
-                total += value
-                q += 1
-        if q > 0:
-            row_update(data.rows, i, W, data.tau, classes, a, q)
-            row_axpy(data.rows, i, W_own[:, y], data.tau, total)
-            linear += total
-    return linear
-
-
-@kernel
 def add_clip_weights(loss, data, C, alpha, W, scratch):
     """Add what a block of alpha puts into the columns of its group: Σ_i σ_im alpha_im x_i.
 
-    For LLW that is -Σ_i alpha_im x_i; the caller adds w_bar. Otherwise like `add_ww_weights`.
+    For LLW that is -Σ_i alpha_im x_i; the caller adds w_bar. W is float64, C (rows,) float64; alpha
+    is read as clipped to its box. Returns Σ alpha of the block.
     """
     classes, a = scratch.classes, scratch.v
     linear = 0.0
@@ -281,7 +179,7 @@ def add_clip_weights(loss, data, C, alpha, W, scratch):
 def settle_zero_rows(data: Data, alpha, own):
     """Give rows without features their optimal variables in a block [BOX-Z].
 
-    ``own`` says whether column data.y[i] is a variable (OVR, or a block of rivals only).
+    ``own`` says whether column data.y[i] is a variable, as in OVR.
     """
     empty = np.flatnonzero(data.square == 0)
     alpha[empty] = data.C[empty, None]
@@ -293,7 +191,7 @@ def settle_zero_rows(data: Data, alpha, own):
 # -- losses by group -------------------------------------------------------------------------------
 
 
-@kernel
+@allocating_kernel
 def add_own_scores(rows, y, tau, W, own):
     """own[i] = w_y·x_i in float64 for the rows whose class is among the columns of W (y >= 0)."""
     s = np.empty(W.shape[1])
@@ -342,7 +240,7 @@ def _group_loss(loss, s, y, own, i, held):
     return rivals
 
 
-@kernel
+@allocating_kernel
 def add_group_losses(loss, rows, y, tau, W, own, rivals):
     """Add what the classes of one group cost each row, in float64.
 

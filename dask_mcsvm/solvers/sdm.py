@@ -11,9 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._alpha import alpha_has_room, alpha_load, alpha_store
-from ._jit import kernel
-from ._rows import row_axpy, row_dot, row_scores, row_scores_of, row_update
+from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store
+from ._jit import bare_kernel, kernel
+from ._rows import (
+    row_axpy,
+    row_dot,
+    row_prefetch,
+    row_scores,
+    row_scores_of,
+    row_update,
+    row_update_all,
+    updates_all,
+)
 from ._screen import screen
 from ._steps import free_first, step
 
@@ -44,8 +53,8 @@ class Scratch(NamedTuple):
 class Frequencies(NamedTuple):
     """How often each example deserves a visit (the idea of Shark's linear solvers)."""
 
-    preference: np.ndarray  # (n,) float64 in [0.05, 5]
-    average: np.ndarray  # (1,) float64, running mean of the gain of a visit
+    preference: np.ndarray  # (n,) float64 in [0.01, 5]
+    average: np.ndarray  # (1,) float64, running mean of the square root of a visit's gain
 
 
 def make_scratch(k: int, dtype: np.dtype) -> Scratch:
@@ -61,7 +70,7 @@ def make_scratch(k: int, dtype: np.dtype) -> Scratch:
     )
 
 
-@kernel
+@bare_kernel
 def move_weights(data, i, W, shift, loss, scratch, q):
     """W += what the step of example i found."""
     classes, delta, moved = scratch.classes, scratch.delta, scratch.out[4]
@@ -72,21 +81,59 @@ def move_weights(data, i, W, shift, loss, scratch, q):
             scratch.a[touched], scratch.a[c] = scratch.a[c], scratch.a[touched]
             delta[touched] = data.sigma * delta[c]
             touched += 1
-    row_update(data.rows, i, W, data.tau, classes, delta, touched)
+    if touched > 2 and updates_all(W):
+        spread = scratch.s
+        spread[:] = 0
+        for c in range(touched):
+            spread[classes[c]] = delta[c]
+        row_update_all(data.rows, i, W, data.tau, spread)
+    else:
+        row_update(data.rows, i, W, data.tau, classes, delta, touched)
     if shift.size > 0 and moved != 0:
         row_axpy(data.rows, i, shift, data.tau, W.dtype.type(data.sigma * moved / loss.k))
 
 
-@kernel
-def prefer(preference, average, i, gain):
-    """Raise the preference of an example that gained more than the average, else lower it."""
-    if average[0] > 0:
-        change = np.exp(min(0.2 * (gain / average[0] - 1.0), 3.0))
+@bare_kernel
+def prefer(preference, average, i, gain, moved):
+    """Raise the preference of an example that gained more than others, else lower it.
+
+    Square roots, because a few gains are far above all others and would leave the rest at the
+    bottom, alike. An example that did not move at all may sink below that.
+    """
+    gain = np.sqrt(max(gain, 0.0))  # rounding may leave a step with a gain below zero
+    if not moved:
+        preference[i] = max(0.5 * preference[i], 0.01)
+    elif average[0] > 0:
+        change = np.exp(min(0.3 * (gain / average[0] - 1.0), 3.0))
         preference[i] = min(max(preference[i] * change, 0.05), 5.0)
     average[0] += (gain - average[0]) / preference.size
 
 
-@kernel
+@bare_kernel
+def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
+    """The step itself: solve the first q listed classes, move W, store the list if any moved.
+
+    Returns whether any did; scratch.out[2] and [3] are the violation and the rise of the dual.
+    """
+    changed = step(
+        loss, scratch.sc, scratch.a, q, np.float64(data.C[i]), data.square[i], scratch.delta,
+        scratch.v, scratch.out,
+    )  # fmt: skip
+    if changed > 0:
+        move_weights(data, i, W, shift, loss, scratch, q)
+        alpha_store(alpha, i, scratch.classes, scratch.a, stored)
+    return changed > 0
+
+
+@bare_kernel
+def look_ahead(data, order, t, alpha):
+    """Fetch what the visit after the next one reads: rows come in random order."""
+    if t + 2 < order.size:
+        row_prefetch(data.rows, order[t + 2])
+        alpha_prefetch(alpha, order[t + 2])
+
+
+@bare_kernel
 def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, seen, scratch):
     """Visit ``order[begin:]`` looking at all classes.
 
@@ -98,30 +145,27 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
     k = W.shape[1]
     total, worst = 0.0, 0.0
     s, classes, a, sc, out = scratch.s, scratch.classes, scratch.a, scratch.sc, scratch.out
-    preference, average = frequencies.preference, frequencies.average
     for t in range(begin, order.size):
         if not alpha_has_room(alpha, k):
             return t, total, worst, (t - begin) * k
         i = order[t]
+        look_ahead(data, order, t, alpha)
         C, A = np.float64(data.C[i]), data.square[i]
         all_scores(data, i, W, shift, s)
         stored = alpha_load(alpha, i, data.y[i], classes, a)
         q = screen(loss, s, classes, a, sc, stored, C, A, fresh, scratch.v, out)
         for c in range(stored, q):
             a[c] = 0
-        changed = step(loss, sc, a, q, C, A, scratch.delta, scratch.v, out)
         seen[i, 0], seen[i, 1] = out[0], out[1]
+        moved = finish_visit(loss, data, i, W, shift, alpha, scratch, q, q)
         total += out[3]
         worst = max(worst, out[2])
-        if changed > 0:
-            move_weights(data, i, W, shift, loss, scratch, q)
-            alpha_store(alpha, i, classes, a, q)
-        if preference.size > 0:
-            prefer(preference, average, i, out[3])
+        if frequencies.preference.size > 0:
+            prefer(frequencies.preference, frequencies.average, i, out[3], moved)
     return order.size, total, worst, (order.size - begin) * k
 
 
-@kernel
+@bare_kernel
 def all_scores(data, i, W, shift, s):
     """Scores of all classes, LLW's common shift included."""
     row_scores(data.rows, i, W, data.tau, s)
@@ -131,7 +175,7 @@ def all_scores(data, i, W, shift, s):
             s[m] += common
 
 
-@kernel
+@bare_kernel
 def listed_scores(data, i, W, shift, classes, q, sc):
     """Scores of the first q listed classes."""
     row_scores_of(data.rows, i, W, data.tau, classes, q, sc)
@@ -141,7 +185,7 @@ def listed_scores(data, i, W, shift, classes, q, sc):
             sc[c] += common
 
 
-@kernel
+@bare_kernel
 def screen_visits(loss, data, order, W, shift, alpha, fresh, seen, found, count, scratch):
     """The first half of full visits, for many examples at one W: which classes should join.
 
@@ -151,6 +195,7 @@ def screen_visits(loss, data, order, W, shift, alpha, fresh, seen, found, count,
     s, classes, a, sc = scratch.s, scratch.classes, scratch.a, scratch.sc
     for t in range(order.size):
         i = order[t]
+        look_ahead(data, order, t, alpha)
         all_scores(data, i, W, shift, s)
         stored = alpha_load(alpha, i, data.y[i], classes, a)
         q = screen(
@@ -163,7 +208,7 @@ def screen_visits(loss, data, order, W, shift, alpha, fresh, seen, found, count,
             found[t, c - stored] = classes[c]
 
 
-@kernel
+@bare_kernel
 def solve_visits(loss, data, order, begin, W, shift, alpha, found, count, frequencies, scratch):
     """The second half: solve each example exactly on its stored and its found classes, in turn.
 
@@ -172,12 +217,11 @@ def solve_visits(loss, data, order, begin, W, shift, alpha, found, count, freque
     k = W.shape[1]
     total, worst = 0.0, 0.0
     classes, a, sc, out = scratch.classes, scratch.a, scratch.sc, scratch.out
-    preference, average = frequencies.preference, frequencies.average
     for t in range(begin, order.size):
         if not alpha_has_room(alpha, k):
             return t, total, worst, (t - begin) * k
         i = order[t]
-        C, A = np.float64(data.C[i]), data.square[i]
+        look_ahead(data, order, t, alpha)
         stored = q = alpha_load(alpha, i, data.y[i], classes, a)
         for f in range(count[t]):
             known = False  # an earlier visit of the same block may have added it
@@ -187,18 +231,15 @@ def solve_visits(loss, data, order, begin, W, shift, alpha, found, count, freque
                 classes[q], a[q] = found[t, f], 0
                 q += 1
         listed_scores(data, i, W, shift, classes, q, sc)
-        changed = step(loss, sc, a, q, C, A, scratch.delta, scratch.v, out)
+        moved = finish_visit(loss, data, i, W, shift, alpha, scratch, q, q)
         total += out[3]
         worst = max(worst, out[2])
-        if changed > 0:
-            move_weights(data, i, W, shift, loss, scratch, q)
-            alpha_store(alpha, i, classes, a, q)
-        if preference.size > 0:
-            prefer(preference, average, i, out[3])
+        if frequencies.preference.size > 0:
+            prefer(frequencies.preference, frequencies.average, i, out[3], moved)
     return order.size, total, worst, (order.size - begin) * k
 
 
-@kernel
+@bare_kernel
 def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
     """Visit ``order[begin:]`` looking only at the classes that hold something to move.
 
@@ -210,20 +251,17 @@ def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
         if not alpha_has_room(alpha, W.shape[1]):
             return t, total, worst, work
         i = order[t]
-        C, A = np.float64(data.C[i]), data.square[i]
+        look_ahead(data, order, t, alpha)
         stored = alpha_load(alpha, i, data.y[i], classes, a)
-        q = free_first(loss, classes, a, stored, C)
+        q = free_first(loss, classes, a, stored, np.float64(data.C[i]))
         if q == 1:
             continue
         q = abs(q)
         work += q
         listed_scores(data, i, W, shift, classes, q, sc)
-        changed = step(loss, sc, a, q, C, A, scratch.delta, scratch.v, out)
+        finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored)
         total += out[3]
         worst = max(worst, out[2])
-        if changed > 0:
-            move_weights(data, i, W, shift, loss, scratch, q)
-            alpha_store(alpha, i, classes, a, stored)
     return order.size, total, worst, work
 
 

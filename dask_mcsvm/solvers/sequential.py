@@ -43,14 +43,6 @@ SCREEN_CLASSES = 256
 SCREEN_VISITS = 2048
 
 
-#: Shrunk sweeps that follow a full one: at most so many, and only while they pay (see
-#: `_shrunk_loops`).
-SHRUNK_LOOPS = 10
-#: A shrunk visit reads scattered columns: what one of its class scores and the visit itself cost,
-#: in class scores of a full visit (measured on text with 77 to 1032 classes).
-SHRUNK_SCORE, SHRUNK_VISIT = 8, 45
-
-
 @dataclass(frozen=True)
 class EpochResult:
     """What one epoch did: class scores computed, largest violation, share of rows visited."""
@@ -193,32 +185,15 @@ class SequentialDual:
         return EpochResult(work, sweep.violation, active)
 
     def adaptive_epoch(self) -> EpochResult:
-        """n visits, each example as often as its gains deserve, and shrunk loops if they pay."""
+        """n visits, each example as often as its gains deserve."""
         rng = self._rng()
         preference = self.preference[self.visited]
         due = np.cumsum(preference / preference.mean()) if preference.size else preference
         due = due + rng.random()
         visits: np.ndarray = np.diff(np.floor(due).astype(np.int64), prepend=0)
         sweep = self._full(rng.permutation(np.repeat(self.visited, visits)), adapt=True)
-        work = sweep.work + self._skipped() + self._shrunk_loops(rng, sweep)
+        work = sweep.work + self._skipped()
         return EpochResult(work, sweep.violation, np.count_nonzero(visits) / self.n)
-
-    def _shrunk_loops(self, rng: np.random.Generator, full: Sweep) -> int:
-        """Shrunk loops while they raise the dual more per unit of cost than the full one."""
-        total = 0
-        for _ in range(SHRUNK_LOOPS):
-            active = self._active()
-            stored = (
-                self.alpha.size.sum() if isinstance(self.alpha, SparseAlpha) else active.size * 4
-            )
-            cost = SHRUNK_SCORE * stored + SHRUNK_VISIT * active.size
-            if 2 * cost > full.work or active.size == 0:
-                break
-            loop = self._shrunk(rng.permutation(active))
-            total += loop.work
-            if loop.gain * full.work < full.gain * cost:
-                break
-        return total
 
     def _skipped(self) -> int:
         """Class scores that rows without features spare; an epoch counts them all the same."""
@@ -377,11 +352,11 @@ def primal_of(X, y, C, W, *, formulation, tau, n_jobs=1):
     return run.primal()
 
 
-def square_sum(W: np.ndarray) -> float:
-    """‖W‖² accumulated in float64 without a float64 copy of W."""
-    return float(
-        sum(
-            np.square(row, dtype=np.float64).sum()
-            for row in np.array_split(W, max(1, W.size // 2**20))
-        )
-    )
+@kernel
+def square_sum(W):
+    """‖W‖² in float64, of any float type."""
+    total = 0.0
+    for j in range(W.shape[0]):
+        for m in range(W.shape[1]):
+            total += np.float64(W[j, m]) * np.float64(W[j, m])
+    return total

@@ -7,10 +7,12 @@ from .dataset_write import write_dataset
 from .describe import describe, kind_of
 from .libsvm import convert_libsvm
 from .model import load_model, save_model
+from .scratch import Scratch
 
 __all__ = [
     "Checkpoint",
     "Dataset",
+    "Scratch",
     "convert_libsvm",
     "decode_classes",
     "describe",

@@ -188,7 +188,9 @@ def _absent(dtype: np.dtype[Any]) -> Any:
 def open_array(place: Place, name: str, *, write: bool = False) -> Any:
     """A Zarr array by the path of its store."""
     store = place.store(read_only=not write)
-    array: Any = zarr.open_array(store=store, path=name, mode="r+" if write else "r")
+    # Format 3 by name: arrays of format 2 may ask for pickle, which older numcodecs obey.
+    mode = "r+" if write else "r"
+    array: Any = zarr.open_array(store=store, path=name, mode=mode, zarr_format=3)
     if not write:
         return array
     # Without it a chunk that equals the fill value is left out, which looks like a lost one. The

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,20 @@ class Owner:
 def this_process() -> Owner:
     """The owner to write into names and locks made by this process."""
     return Owner(socket.gethostname(), os.getpid(), _start_time(os.getpid()))
+
+
+def owned_name(prefix: str) -> str:
+    """A new name that begins with `prefix` and says which process made it."""
+    me = this_process()
+    return f"{prefix}{me.host}-{me.pid}-{me.started}-{uuid.uuid4().hex[:8]}"
+
+
+def owner_of(name: str, prefix: str) -> Owner | None:
+    """Who made an `owned_name`; None where it is no such name."""
+    parts = name.removeprefix(prefix).rsplit("-", 3)
+    if not name.startswith(prefix) or len(parts) != 4 or not parts[1].isdigit():
+        return None
+    return Owner(parts[0], int(parts[1]), parts[2])
 
 
 def has_died(owner: Owner) -> bool:

@@ -39,6 +39,15 @@ def read_dense(place: Place, id: str, start: int, stop: int) -> Array:
     return _values(place, _open(place, "X", id), "X", start, stop)
 
 
+def read_row_starts(place: Place, id: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Position of the first nonzero of each of the given rows (n is the end of the last)."""
+    array = _open(place, "X/indptr", id)
+    try:
+        return np.asarray(array.oindex[rows])
+    except (RuntimeError, ValueError, OSError) as error:
+        raise DATASET.fault(place, f"X/indptr can not be read ({error})") from error
+
+
 def read_codes(
     place: Place, id: str, n_classes: int, start: int, stop: int
 ) -> npt.NDArray[np.int32]:

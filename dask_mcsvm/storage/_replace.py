@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ._owner import Owner, has_died, this_process
+from ._owner import has_died, owned_name, owner_of
 from ._place import Place
 
 MARKED_OBJECT = "zarr.json"  # of the root group: it carries the commit marker, so it moves last
@@ -101,15 +100,7 @@ def _move_objects(place: Place, target: Place) -> None:
 
 
 def _temporary_name(target: Place, state: str) -> str:
-    me = this_process()
-    return f".{target.name}.{state}-{me.host}-{me.pid}-{me.started}-{uuid.uuid4().hex[:8]}"
-
-
-def _owner_of(name: str, prefix: str) -> Owner | None:
-    parts = name.removeprefix(prefix).rsplit("-", 3)
-    if len(parts) != 4 or not parts[1].isdigit():
-        return None
-    return Owner(parts[0], int(parts[1]), parts[2])
+    return owned_name(f".{target.name}.{state}-")
 
 
 def _tidy(target: Place) -> None:
@@ -121,7 +112,7 @@ def _tidy(target: Place) -> None:
     for state in ("replaced", "writing"):
         prefix = f".{target.name}.{state}-"
         for name in names:
-            owner = _owner_of(name, prefix) if name.startswith(prefix) else None
+            owner = owner_of(name, prefix)
             if owner is None or not has_died(owner):
                 continue
             left = target.sibling(name)

@@ -18,7 +18,7 @@ from dask.base import tokenize
 from ._format import DATASET, Array, check_crcs, check_sizes, read_marker
 from ._json import decode_classes
 from ._place import Place, as_place
-from ._read import read_codes, read_csr, read_dense, read_weights
+from ._read import read_codes, read_csr, read_dense, read_row_starts, read_weights
 
 VALIDATE_ROWS = 1 << 20
 
@@ -76,6 +76,13 @@ class Dataset:
     def n_blocks(self) -> int:
         """Number of row blocks."""
         return len(self.row_offsets) - 1
+
+    def block_entries(self) -> npt.NDArray[np.int64]:
+        """Stored entries of each block, (n_blocks,): what reading it will take."""
+        offsets = np.asarray(self.row_offsets, np.int64)
+        if not self.is_sparse:
+            return np.diff(offsets) * self.shape[1]
+        return np.diff(read_row_starts(self._place, self.id, offsets))
 
     def read_rows(self, start: int, stop: int) -> Any:
         """Rows start:stop of X.

@@ -78,6 +78,7 @@ class Keeping:
     checkpoint: str | None
     resume: bool
     scratch: str | None
+    memory_limit: int | None = None
 
 
 def train_on_dask(
@@ -96,6 +97,7 @@ def train_on_dask(
     with ExitStack() as stack:
         store = stack.enter_context(Checkpoint(_place(keeping, runner, stack)))
         loop = _DaskLoop(problem, plan, runner, store, tol, max_epochs, seed, on_epoch)
+        loop.memory = min(keeping.memory_limit or runner.memory, runner.memory)
         loop.is_kept = keeping.checkpoint is not None
         if keeping.resume and keeping.checkpoint is not None:
             loop.resume(seed_is_given)
@@ -151,6 +153,7 @@ class _DaskLoop:
         self.epoch, self.work, self.dual, self.last_look = 0, 0, 0.0, 0.0
         self.state: State = {}
         self.saved = 0
+        self.memory = runner.memory
         #: Whether anybody will read the state when the fit is over.
         self.is_kept = False
         #: Tasks that the next graph has to begin with.
@@ -190,7 +193,7 @@ class _DaskLoop:
     def _keep_rows(self) -> None:
         """Hold the rows in the workers' memory if they take only a part of it."""
         self.rows_graph = dict(self.solver.data)
-        if self.problem.source.n_bytes <= RESIDENT_SHARE * self.runner.memory:
+        if self.problem.source.n_bytes <= RESIDENT_SHARE * self.memory:
             self.runner.run(self.rows_graph, self.solver.held, [])
             self.rows_graph = {}
 

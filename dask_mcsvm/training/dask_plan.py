@@ -15,7 +15,7 @@ from dask_mcsvm.graphs.averaging import Averaging
 from dask_mcsvm.graphs.classes import Classes
 from dask_mcsvm.graphs.rounds import Rounds
 from dask_mcsvm.graphs.rows import Rows
-from dask_mcsvm.graphs.schedule import balanced_groups, ww_costs
+from dask_mcsvm.graphs.schedule import balanced_groups, default_groups, ww_costs
 from dask_mcsvm.graphs.shards import Shards
 from dask_mcsvm.graphs.state import Solver
 
@@ -133,7 +133,9 @@ def make_dask_plan(
     if chosen != "shards":
         per_row = nnz / max(1, n)
         costs = ww_costs(counts.tolist(), (counts * per_row).astype(np.int64).tolist())
-        groups = balanced_groups(costs, min(k, given.get("groups", default_groups(k))))
+        groups = balanced_groups(
+            costs, min(k, given.get("groups", default_groups(k, d, WHOLE_MODEL)))
+        )
     rho = min(1.0, SOFT * mean_square / (tau**2 * n)) if tau > 0 and mean_square > 0 else 1.0
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
@@ -166,17 +168,14 @@ def default_lanes(work: int, chunks: int) -> int:
     return max(1, min(max(2, lanes), chunks))
 
 
-def default_groups(k: int) -> int:
-    """Groups of classes: pairs for two workers, more when there are many classes."""
-    return max(1, min(k // 2, 4 if k < 1000 else 8))
-
-
 def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
     """The object that builds the graphs of a plan."""
     if plan.solver == "shards":
         return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
     if plan.solver == "rounds":
-        return Rounds(rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes)
+        return Rounds(
+            rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes, rho=plan.rho
+        )
     if plan.solver == "averaging":
         return Averaging(rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes)
     return Classes(rows, plan.groups, (seed,), run, passes=plan.passes)

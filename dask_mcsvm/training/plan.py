@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-SOLVERS: tuple[str, ...] = ("sdm",)
+SOLVERS: tuple[str, ...] = ("sdm", "splitting")
 #: The solver by class groups of each formulation that has one, and all that work on Dask.
 BY_GROUPS = {
     "weston_watkins": "rounds",
@@ -16,6 +16,10 @@ BY_GROUPS = {
     "one_vs_rest": "classes",
 }
 DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS.values())
+#: Out of core, for one-vs-rest.
+EARLY_SHRINK = "early_shrink"
+#: A d x d float64 matrix is 128 MiB then, and its inverse takes seconds.
+SPLITTING_FEATURES = 4096
 SCHEDULES: tuple[str, ...] = ("adaptive", "shrink", "uniform")
 STOPS: tuple[str, ...] = ("gap", "violation")
 
@@ -55,15 +59,22 @@ class Plan:
         )
 
 
+#: Options of the solvers in memory: the default first, then what else is accepted.
+OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "sdm": {"schedule": (None, *SCHEDULES), "cooling": (True, False), "stop": STOPS},
+    "splitting": {},
+}
+
+
 def check_solver_options(solver: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options of a solver with defaults filled in; unknown names and values are refused."""
-    chosen: dict[str, Any] = {"schedule": None, "cooling": True, "stop": "gap"}
-    allowed = {"schedule": (None, *SCHEDULES), "cooling": (True, False), "stop": STOPS}
+    allowed = OPTIONS["sdm" if solver == "auto" else solver]
+    chosen = {name: values[0] for name, values in allowed.items()}
     for name, value in dict(options or {}).items():
         if name not in allowed:
-            known = ", ".join(repr(key) for key in allowed)
+            known = "use " + ", ".join(repr(key) for key in allowed) if allowed else "leave it out"
             raise ValueError(
-                f"solver_options has {name!r}, which solver={solver!r} does not know; use {known}."
+                f"solver_options has {name!r}, which solver={solver!r} does not know; {known}."
             )
         if value not in allowed[name]:
             accepted = ", ".join(repr(item) for item in allowed[name])
@@ -87,15 +98,21 @@ def make_plan(
 ) -> Plan:
     """Decide how to solve a problem of this shape."""
     settings = check_solver_options(solver, options)
+    if solver == "splitting" and d > SPLITTING_FEATURES:
+        raise ValueError(
+            f"solver='splitting' keeps d x d matrices and takes up to {SPLITTING_FEATURES:,} "
+            f"features, but X has {d:,}; use solver='sdm'."
+        )
     kind = "sparse" if is_sparse else "dense"
-    asked = f"{kind} rows in memory" if solver == "auto" else "asked for by solver='sdm'"
+    chosen = "sdm" if solver == "auto" else solver
+    by_newton = chosen == "splitting"
     return Plan(
-        solver="sdm",
-        reason=asked,
+        solver=chosen,
+        reason=f"{kind} rows in memory" if solver == "auto" else f"asked for by solver={solver!r}",
         formulation=formulation,
-        schedule=settings["schedule"] or "adaptive",
-        cooling=settings["cooling"],
-        stop=settings["stop"],
+        schedule="newton" if by_newton else settings["schedule"] or "adaptive",
+        cooling=not by_newton and settings["cooling"],
+        stop="gap" if by_newton else settings["stop"],
         n=n,
         d=d,
         k=k,
@@ -103,3 +120,41 @@ def make_plan(
         dtype=np.dtype(dtype).name,
         n_jobs=n_jobs,
     )
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """What a fit by early shrinking will do."""
+
+    reason: str
+    n: int
+    d: int
+    k: int
+    nnz: int
+    dtype: str
+    n_jobs: int
+    chunks: int
+    memory_limit: int | None
+    solver: str = EARLY_SHRINK
+    formulation: str = "one_vs_rest"
+
+    def __str__(self) -> str:
+        limit = "no limit" if self.memory_limit is None else f"{self.memory_limit / 2**20:,.0f} MiB"
+        return "\n".join(
+            [
+                f"solver       {self.solver}: {self.reason}",
+                f"formulation  {self.formulation}",
+                f"data         {self.n:,} x {self.d:,}, {self.nnz:,} nonzeros, {self.k:,} classes, "
+                f"{self.dtype}, {self.chunks:,} chunks",
+                f"schedule     one pass over all rows, then over those still free; "
+                f"n_jobs={self.n_jobs}",
+                f"memory       {limit} beyond what the process holds",
+            ]
+        )
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from a number or a text such as "2GB"."""
+    from dask.utils import parse_bytes
+
+    return int(parse_bytes(value))

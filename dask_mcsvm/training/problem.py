@@ -59,7 +59,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained W (d + 1, k) with its certificate; its last row belongs to the constant feature."""
+    """A trained W (d + 1, k) with its certificate; its last row belongs to the constant feature.
+
+    ``alpha`` is None where it was never in memory as a whole.
+    """
 
     W: np.ndarray
     alpha: Duals | None

@@ -235,6 +235,49 @@ def _compute(tasks: Sequence[Delayed], runner: Runner) -> list[Any]:
     return runner.run(sources(tasks), [], [task.key for task in tasks])
 
 
+def hold_back(
+    X: Any, y: Any, sample_weight: Any, share: float, seed: int
+) -> tuple[tuple[Any, Any, Any], tuple[Any, Any]]:
+    """Lazy rows to learn from, with labels and weights, and rows to score on, with labels.
+
+    Of every chunk the same share is held back, at random.
+    """
+    if isinstance(X, str | os.PathLike | Dataset):
+        dataset = X if isinstance(X, Dataset) else open_dataset(X)
+        X, y = dataset.to_dask(labels=True)
+        sample_weight = dataset.weights_to_dask()
+    X = _row_chunks(X)
+    held = [round(share * size) for size in X.chunks[0]]
+    if not 0 < sum(held) < X.shape[0]:
+        raise ValueError(
+            f"validation={share:g} of {X.shape[0]} rows in {len(held)} chunks is {sum(held)}; it "
+            "must leave rows to learn from and at least one to score on."
+        )
+    columns = [X, _like(y, X, "y")]
+    if sample_weight is not None:
+        columns.append(_like(sample_weight, X, "sample_weight"))
+    learn = [_some_rows(column, held, seed, learn=True) for column in columns]
+    score = [_some_rows(column, held, seed, learn=False) for column in columns[:2]]
+    return (learn[0], learn[1], learn[2] if len(learn) > 2 else None), (score[0], score[1])
+
+
+def _some_rows(lazy: Any, held: Sequence[int], seed: int, *, learn: bool) -> Any:
+    """The rows held back of each chunk, or the others."""
+    parts = []
+    for c, (block, n) in enumerate(zip(_blocks(lazy), held, strict=True)):
+        size = lazy.chunks[0][c] - n if learn else n
+        rows = delayed(take_part, name="hold-back")(block, n, [seed, c], learn=learn)
+        shape = (size, *lazy.shape[1:])
+        parts.append(da.from_delayed(rows, shape, lazy.dtype, meta=lazy._meta))
+    return da.concatenate(parts)
+
+
+def take_part(block: Any, n: int, seed: Sequence[int], *, learn: bool) -> Any:
+    """n rows of a block, drawn at random, or all but those, in their order."""
+    order = np.random.default_rng(seed).permutation(block.shape[0])
+    return block[np.sort(order[n:] if learn else order[:n])]
+
+
 def share_of_hits(predicted: Any, X: Any, y: Any, sample_weight: Any, runner: Runner) -> float:
     """Weighted share of the rows whose predicted label is that of y, or of the dataset X."""
     if isinstance(X, str | os.PathLike):

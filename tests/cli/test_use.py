@@ -32,7 +32,7 @@ def test_predict_writes_a_label_per_row(run, refuses, data, model):
     assert refuses(*given) == "p.txt exists; pass --overwrite to replace it."
     assert run(*given, "--overwrite").out == "120 predictions in p.txt\n"
     assert refuses("predict", "m.zarr", "test.zarr", "--top", 5) == (
-        "--top is 5, and the model has 4 classes; pass 1 to 4."
+        "--top is 5, and the model ranks 4 classes; pass 1 to 4."
     )
     sentence = "--json and the predictions both want stdout; pass --output FILE."
     assert refuses("predict", "m.zarr", "test.zarr", "--json") == sentence
@@ -76,9 +76,10 @@ def test_models_and_datasets_are_not_mixed_up(refuses, data, model, command):
 
 def test_a_damaged_model_is_refused(refuses, data, model):
     chunk = Path("m.zarr/W/c/0/0")
-    chunk.write_bytes(chunk.read_bytes()[:-1])
+    size = chunk.write_bytes(chunk.read_bytes()[:-1])
     assert refuses("score", "m.zarr", "test.zarr") == (
-        "m.zarr: chunk c/0/0 of W is damaged (its checksum differs); fit it again with --overwrite."
+        f"m.zarr: chunk c/0/0 of W has {size} bytes, {size + 1} were written; fit it again with "
+        "--overwrite."
     )
 
 

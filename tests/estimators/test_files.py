@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 from pathlib import Path
 
 import joblib
@@ -155,7 +156,7 @@ def test_what_is_no_model_is_refused(blobs):
     text = "m.zarr: there is no model here; check the path, or save one with save."
     with says(text, FileNotFoundError):
         LinearMCSVC.load("m.zarr")
-    save_model("m.zarr", {}, {"model": "LaRankSVC"})
+    save_model("m.zarr", {}, {"estimator": "LaRankSVC"})
     with says("m.zarr: holds a LaRankSVC, not a LinearMCSVC; load it with LaRankSVC.load."):
         LinearMCSVC.load("m.zarr")
     save_model("m.zarr", {}, {}, overwrite=True)
@@ -197,6 +198,31 @@ def test_truncated_weights_are_refused(blobs):
     chunk.write_bytes(chunk.read_bytes()[:-3])
     with says(f"m.zarr: chunk c/0/0 of W is damaged (its checksum differs); {AGAIN}"):
         LinearMCSVC.load("m.zarr")
+
+
+class Bomb:
+    """What an attacker would pickle."""
+
+    def __reduce__(self):
+        return (os.mkdir, ("executed",))
+
+
+def test_an_array_that_asks_for_pickle_is_not_unpickled(blobs, monkeypatch):
+    # Recent releases of numcodecs refuse by default; the promise must not depend on its release.
+    monkeypatch.setattr("numcodecs.pickles.ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
+    X, y = blobs()
+    LinearMCSVC(random_state=0).fit(X, y).save("m.zarr")
+    shutil.rmtree("m.zarr/W")
+    os.mkdir("m.zarr/W")
+    Path("m.zarr/W/0.0").write_bytes(pickle.dumps(Bomb()))
+    described = {"shape": [5, 3], "chunks": [5, 3], "dtype": "|O", "fill_value": "", "order": "C"}
+    filters = [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}]
+    described |= {"zarr_format": 2, "compressor": None, "filters": filters}
+    Path("m.zarr/W/.zarray").write_text(json.dumps(described))
+    edit_marker(lambda marker: marker["chunks"].pop("W"))
+    with says(f"m.zarr: the array W can not be opened; {AGAIN}"):
+        LinearMCSVC.load("m.zarr")
+    assert not Path("executed").exists()
 
 
 def test_a_plan_of_another_release_does_not_keep_a_model_from_loading(blobs):

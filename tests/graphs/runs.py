@@ -101,21 +101,28 @@ class Run:
         groups = self.solver.groups
         for name in self.state:
             kind, *numbers = name.split("-")
-            if kind == "weights":
-                continue
-            first, *others, step = map(int, numbers)
+            first, *others = map(int, numbers)
             block = self.block(name)
-            if isinstance(self.solver, Rounds):
-                sides = [(first, first, block)] if kind == "own" else [
-                    (first, others[0], block.ab), (others[0], first, block.ba)]  # fmt: skip
-                for own, other, side in sides:
-                    if step < len(self.solver.blocks[own]):
-                        ids = self.data[self.solver.blocks[own][step]].ids
-                        alpha[np.ix_(ids, groups[other])] = side.alpha
-            else:
-                ids = self.data[self.solver.held[step]].ids
-                alpha[np.ix_(ids, groups[first])] = block.alpha
+            if not isinstance(self.solver, Rounds):
+                if kind == "duals":
+                    ids = self.data[self.solver.held[others[0]]].ids
+                    alpha[np.ix_(ids, groups[first])] = block.alpha
+            elif kind == "weights":
+                for step, lists in enumerate(block.own):
+                    self.put(alpha, first, first, step, lists)
+            elif first != others[0]:
+                self.put(alpha, first, others[0], others[1], block.ab)
+                self.put(alpha, others[0], first, others[1], block.ba)
         return alpha
+
+    def put(self, alpha, own, other, step, lists):
+        """The variables of a block of rows for the classes of a group."""
+        blocks, classes = self.solver.blocks[own], self.solver.groups[other]
+        if step < len(blocks):
+            ids = self.data[blocks[step]].ids
+            dense = np.zeros((ids.size, len(classes)))
+            dense[lists.rows(), lists.classes] = lists.values
+            alpha[np.ix_(ids, classes)] = dense
 
     @property
     def W(self):

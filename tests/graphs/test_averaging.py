@@ -62,3 +62,14 @@ def test_averaging_more_often_comes_further_in_an_epoch():
         for epoch in range(10):
             run.epoch(epoch)
     assert often.dual > rarely.dual
+
+
+@pytest.mark.parametrize("slices", [1, 7, 20])
+def test_going_beyond_the_mean_never_lowers_the_dual_of_an_epoch(slices):
+    run = Run(Toy(), Averaging, slices=slices, patience=255)
+    before = run.dual
+    for epoch in range(8):
+        report = run.epoch(epoch)
+        assert report.gain >= -1e-12
+        assert run.dual == pytest.approx(before + report.gain, rel=1e-12, abs=1e-9)
+        before = run.dual

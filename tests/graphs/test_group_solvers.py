@@ -8,7 +8,7 @@ import pytest
 from graphs.runs import NAMES, Run, Toy
 from reference import solve
 
-from dask_mcsvm.graphs._blocks import GroupWeights, PairDuals, Side
+from dask_mcsvm.graphs._blocks import GroupWeights, RoundWeights, Side
 from dask_mcsvm.graphs.averaging import Averaging
 from dask_mcsvm.graphs.classes import Classes
 from dask_mcsvm.graphs.rounds import Rounds
@@ -92,25 +92,24 @@ def test_no_task_holds_the_weights_of_more_than_two_groups(kind):
 @pytest.mark.parametrize(("csr", "tau"), [(False, 1.0), (True, 0.0)], ids=["dense", "csr"])
 def test_epochs_reach_the_reference_optimum(kind, csr, tau):
     toy = Toy(csr=csr, tau=tau, zero_rows=2 * csr)
-    run = Run(toy, kind, passes=3)
+    run = Run(toy, kind, **({} if kind is Rounds else {"passes": 3}))
     _, best = solve(NAMES[kind], toy.Z, toy.y, toy.C, toy.k)
-    bounds = None
-    for epoch in range(400):
+    for epoch in range(300):
         run.epoch(epoch)
         if epoch % 20 == 19:
             bounds = run.certify(epoch)
-            if bounds.primal - bounds.dual <= 1e-5 * best:
+            if bounds.primal - bounds.dual <= 2e-5 * best:
                 break
-    assert bounds.dual == pytest.approx(best, rel=1e-5)
+    assert bounds.primal - bounds.dual <= 2e-5 * best
     assert bounds.dual <= best * (1 + 1e-9) <= bounds.primal * (1 + 1e-8)
-    assert bounds.primal - bounds.dual <= 1e-5 * best
+    assert bounds.dual == pytest.approx(best, rel=1e-6)
 
 
 @every_solver
 @every_rows
 def test_the_dual_never_falls_and_w_stays_w_of_alpha(kind, csr, dtype):
     toy = Toy(csr=csr, dtype=dtype, zero_rows=1, tau=0.0 if csr else 1.0)
-    run = Run(toy, kind, passes=2)
+    run = Run(toy, kind)
     eps = 1e-9 if dtype == "float64" else 1e-4
     before = run.dual
     assert run.report.gain == pytest.approx(before, abs=eps * toy.n)
@@ -146,7 +145,7 @@ def test_a_certificate_makes_w_from_alpha_and_bounds_the_optimum(kind, csr, dtyp
 
 @every_solver
 def test_the_same_bytes_on_the_synchronous_and_the_threaded_scheduler(kind):
-    runs = [Run(Toy(), kind, passes=2), Run(Toy(), kind, passes=2, get=dask.threaded.get)]
+    runs = [Run(Toy(), kind), Run(Toy(), kind, get=dask.threaded.get)]
     for epoch in range(3):
         first, second = (run.epoch(epoch) for run in runs)
         assert first._replace(gap=0.0) == second._replace(gap=0.0)
@@ -229,7 +228,8 @@ def test_only_nonzeros_of_a_mostly_empty_array_travel(dtype, share):
     W[0, 0] = -0.0  # has bits, so that a copy has the same bytes
     rest = rng.integers(255, size=W.shape).astype(np.uint8)
     side = Side(W, rest)
-    for value in (GroupWeights(W, Tally(1.0, 2.0, 3)), side, PairDuals(side, side)):
+    tally = Tally(1.0, 2.0, 3)
+    for value in (GroupWeights(W, tally), RoundWeights(W, tally, np.ones(7), ()), side):
         sent = pickle.dumps(value, protocol=5)
         back = pickle.loads(sent)
         assert type(back) is type(value)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_mcsvm.graphs.schedule import balanced_groups, circle_rounds, visit_rounds, ww_costs
+from dask_mcsvm.graphs.schedule import balanced_groups, circle_rounds, default_groups, ww_costs
 
 sizes = st.integers(0, 10**12)
 costs_of_classes = st.lists(sizes, max_size=40)
@@ -94,7 +94,7 @@ def test_every_pair_meets_once(n_groups):
 
 @given(st.integers(0, 41))
 def test_no_group_is_twice_in_a_round(n_groups):
-    for pairs in visit_rounds(n_groups):
+    for pairs in circle_rounds(n_groups):
         busy = [g for a, b in pairs for g in {a, b}]
         assert len(busy) == len(set(busy))
 
@@ -115,7 +115,11 @@ def test_an_odd_number_rests_each_group_once(n_groups):
     assert sorted(resting) == expected
 
 
-def test_an_epoch_visits_each_group_with_itself_in_one_round():
-    assert visit_rounds(3)[0] == ((0, 0), (1, 1), (2, 2))
-    assert visit_rounds(1) == (((0, 0),),)
-    assert visit_rounds(0) == ()
+@given(k=st.integers(1, 5000), d=st.integers(1, 10**6), memory=st.sampled_from([10**6, 2**30]))
+def test_groups_are_as_few_as_fit_and_never_more_than_pairs_of_classes(k, d, memory):
+    groups = default_groups(k, d, memory)
+    assert 1 <= groups <= max(1, k // 2)
+    if groups < k // 2:
+        assert 6 * -(-k // groups) * (d + 1) * 8 <= memory
+    if groups > 4 and groups < k // 2:
+        assert 6 * -(-k // (groups // 2)) * (d + 1) * 8 > memory

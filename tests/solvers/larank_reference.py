@@ -159,14 +159,11 @@ class ReferenceLaRank:
     def run(self, order):
         """One pass over `order`."""
         position = 0
-        while True:
-            while position < len(order) and self.is_known(order[position]):
-                position += 1
-            if position == len(order):
-                return self
+        while position < len(order):
             operation = self.choose()
             if operation == NEW:
-                gain, cost = self.process_new(order[position])
+                i = order[position]
+                gain, cost = (0.0, 1.0) if self.is_known(i) else self.process_new(i)
                 position += 1
             elif operation == OLD:
                 gain, cost = self.process_old()
@@ -180,6 +177,7 @@ class ReferenceLaRank:
             self.ratio[operation] += MU * (gain / (cost * UNIT) - self.ratio[operation])
             while self.max_support is not None and len(self.patterns) > self.max_support:
                 self.remove_cheapest()
+        return self
 
     def is_known(self, i):
         """Nothing to process: a support pattern, or a row that no coefficient changes."""

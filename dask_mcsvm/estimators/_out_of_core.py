@@ -1,0 +1,95 @@
+"""solver="early_shrink": one-vs-rest from a dataset, or from rows in memory, chunk by chunk."""
+
+from typing import Any
+
+import numpy as np
+
+from dask_mcsvm._validation import check_training_set, class_weights, is_lazy, working_dtype
+from dask_mcsvm.estimators._certificate import Trained, class_totals
+from dask_mcsvm.estimators._progress import progress
+from dask_mcsvm.estimators._settings import Settings, warn_of_precision
+from dask_mcsvm.storage import Dataset, open_dataset
+from dask_mcsvm.training import (
+    ArraySource,
+    DatasetSource,
+    Fit,
+    PassPlan,
+    Source,
+    train_early_shrink,
+)
+
+#: Rows of a chunk when X is in memory.
+BLOCK_ROWS = 10_000
+
+
+def fit_early_shrink(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
+    """Train, and all that the estimator remembers of it."""
+    if settings.formulation != "one_vs_rest":
+        raise ValueError(
+            f"solver='early_shrink' solves one_vs_rest, not {settings.formulation}; use "
+            "formulation='one_vs_rest', or solver='auto'."
+        )
+    source, labels, features, totals = (
+        _from_dataset(X, y, sample_weight, estimator.class_weight, settings)
+        if is_lazy(X)
+        else _from_memory(estimator, X, y, sample_weight, classes, settings)
+    )
+    warn_of_precision(settings, source.dtype)
+    tau = source.radius() or 1.0 if settings.tau is None else settings.tau
+    n, d = source.shape
+    plan = PassPlan(
+        "asked for by solver='early_shrink'" if settings.solver != "auto" else "memory_limit given",
+        n, d, labels.size, int(source.entries().sum()), source.dtype.name, settings.n_jobs,
+        len(source.row_offsets) - 1, settings.memory_limit,
+    )  # fmt: skip
+    with progress(settings.verbose, settings.callbacks) as on_epoch:
+        fit = train_early_shrink(
+            source, C=settings.C, tau=tau, tol=settings.tol, max_epochs=settings.max_epochs,
+            seed=settings.seed, n_jobs=settings.n_jobs, memory_limit=settings.memory_limit,
+            scratch=settings.scratch, checkpoint=settings.checkpoint, resume=settings.resume,
+            options=settings.options, on_epoch=on_epoch,
+        )  # fmt: skip
+    trained = Trained(
+        formulation=settings.formulation, C=settings.C, tau=float(tau),
+        class_weight=estimator.class_weight, dtype=source.dtype, n_given=n,
+        totals=settings.C * totals,
+    )  # fmt: skip
+    return fit, labels, features, plan, trained
+
+
+def _from_dataset(
+    X: Any, y: Any, sample_weight: Any, class_weight: Any, settings: Settings
+) -> tuple[Source, Any, dict[str, Any], Any]:
+    if not isinstance(X, Dataset):
+        try:
+            X = open_dataset(X)
+        except TypeError:
+            raise ValueError(
+                f"solver='early_shrink' reads datasets and rows in memory, not {type(X).__name__}; "
+                "write one with dask_mcsvm.storage.write_dataset, or use solver='auto'."
+            ) from None
+    if y is not None or sample_weight is not None:
+        raise ValueError(
+            f"{X.path} is a dataset, which has labels and weights of its own; type fit(path) "
+            "without y and sample_weight."
+        )
+    codes, weights = X.read_labels(), X.read_weights()
+    counts = np.bincount(codes, weights, minlength=X.n_classes).astype(np.float64)
+    factors = class_weights(class_weight, X.classes, counts)
+    dtype = working_dtype(X.dtype, settings.dtype)
+    source = DatasetSource(X, dtype, factors)
+    return source, X.classes, {"n_features_in_": X.shape[1]}, factors * counts
+
+
+def _from_memory(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> tuple[Source, Any, dict[str, Any], Any]:
+    data = check_training_set(
+        estimator, X, y, sample_weight=sample_weight, classes=classes,
+        class_weight=estimator.class_weight, dtype=settings.dtype,
+    )  # fmt: skip
+    k = data.classes.size
+    source = ArraySource(data.rows, data.y, data.weights, n_classes=k, block_rows=BLOCK_ROWS)
+    return source, data.classes, data.features, class_totals(data.y, data.weights, k)

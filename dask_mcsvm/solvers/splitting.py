@@ -1,0 +1,363 @@
+"""Score splitting for dense rows: an augmented Lagrangian whose W step is Newton's method.
+
+The scores are split from the losses, Z = XW ([SPLIT] of docs/math.md). For fixed multipliers the
+best Z is a prox per row, which leaves a smooth, piecewise quadratic function of W; a few Newton
+steps minimize it, then the multipliers move. Only rows with a variable between its bounds curve, so
+a Newton step costs one pass over X for the scores of the direction and one for the gradient, at the
+speed of BLAS, and its linear system a fraction of a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from threadpoolctl import ThreadpoolController
+
+from ._newton import (
+    BLAS_RATE,
+    ROWS_PER_FEATURE,
+    Preconditioner,
+    conjugate_gradients,
+    curve,
+    find_active,
+    free_rows,
+    mean_weights,
+    sampled_gram,
+)
+from ._prox import examine_scores, settle, slope
+from ._rows import as_rows, read_only
+from ._steps import LOSSES
+from .duals import Duals
+from .sequential import EpochResult
+
+#: Rows of a block: a task of a thread, and the unit in which sums are taken.
+BLOCK_ROWS = 4096
+#: The penalty in units of a row's own C_i, where a loss costs 1 and margins are about 1.
+FIRST_RHO, WARM_RHO, LEAST_RHO, MOST_RHO = 0.1, 1.0, 1e-9, 1e9
+#: Multipliers move when W - W(alpha) makes up less than this multiple of the rest of the gap.
+INNER_GAP = 1.0
+#: The penalty grows when so few Newton steps were enough, and falls when so many were needed.
+FEW_STEPS, MANY_STEPS, MOST_STEPS = 2, 6, 10
+RHO_UP, RHO_DOWN = 3.0, 0.5
+#: A step along the direction is long enough where the slope is this part of the first.
+SLOPE_LEFT, SLOPES = 0.3, 8
+#: float32 scores are made anew after so many steps that only added to them.
+FRESH_SCORES = 16
+
+
+class Splitting:
+    """A run of the splitting method on rows in memory; each epoch changes it in place.
+
+    ``primal``, ``dual`` and ``gap`` follow from float32 sums over all rows until `certify` replaces
+    them by exact values.
+    """
+
+    #: W is made anew in every pass, so that there is no drift to certify against.
+    drifts = False
+
+    def __init__(self, X, y, C, *, n_classes, formulation, tau, seed=0, n_jobs=1, start=None):
+        (self.n, d), self.dtype, k = X.shape, X.dtype, n_classes
+        self.X, self.rows, self.tau = X, as_rows(X), float(tau)
+        self.y = read_only(np.asarray(y, np.int32))
+        self.C = read_only(np.asarray(C, np.float64))
+        self.formulation, self.loss, self.k = formulation, LOSSES[formulation](k), k
+        self.pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
+        self.blas = ThreadpoolController()
+        self.blocks = _blocks(X)
+        self.S = np.zeros((self.n, k), self.dtype)
+        self.T = np.zeros((self.n, k), self.dtype)  # b, and scores of the direction in a step
+        self.held = np.zeros((self.n, k), self.dtype)
+        self.columns = np.zeros((k, d + 1))  # W by classes
+        self.rho, self.steps, self.since_fresh = FIRST_RHO, 0, 0
+        self.preconditioner: Preconditioner | None = None
+        self.cg_work = 0.0
+        self.best_primal, self.best_columns = np.inf, self.columns
+        self.dual_held, self.scale_held = 0.0, 1.0  # of no multipliers at all
+        with self.blas.limit(limits=1, user_api="blas"):
+            if start is not None:
+                self._take(start)
+            self._look()
+
+    # -- what a loop reads -------------------------------------------------------------------------
+
+    @property
+    def gap(self) -> float:
+        return self.best_primal - self.dual
+
+    @property
+    def W(self) -> np.ndarray:
+        """The best W seen, (d + 1, k) of the rows' type."""
+        return np.ascontiguousarray(self.best_columns.T, self.dtype)
+
+    def duals(self) -> Duals:
+        """The dual variables that `dual` belongs to."""
+        alpha = np.empty((self.n, self.k), self.dtype)
+        for first, last, _ in self.blocks:
+            here = slice(first, last)
+            stored = self._alpha(here)
+            if self.formulation == "lee_lin_wahba":
+                stored += self.C[here, None].astype(self.dtype)
+                stored[np.arange(last - first), self.y[here]] = 0
+            elif self.formulation in ("one_vs_rest", "weston_watkins"):
+                np.negative(stored, out=stored)
+                own = np.arange(last - first), self.y[here]
+                stored[own] = -stored[own] if self.formulation == "one_vs_rest" else 0
+            alpha[here] = stored
+        return Duals(self.formulation, self.k, self.C, alpha)
+
+    # -- an epoch ----------------------------------------------------------------------------------
+
+    def newton_epoch(self) -> EpochResult:
+        """One Newton step for W, after a move of the multipliers if the last steps earned it."""
+        with self.blas.limit(limits=1, user_api="blas"):
+            residual = 0.5 * float(np.vdot(self.g, self.g))
+            rest = self.primal - self.dual_here - residual  # the gap is the sum of both [SPLIT-GAP]
+            if residual <= INNER_GAP * rest or self.steps >= MOST_STEPS:
+                self._move_multipliers()
+            active = self.active.size / self.n
+            work = self._step()
+        return EpochResult(work, self.violation, active)
+
+    def _move_multipliers(self) -> None:
+        """Take over the multipliers found, and a penalty that suits the steps it took."""
+        self.held, self.T = self.T, self.held
+        self.dual_held = self.dual_here
+        self.scale_held = self.scale_here
+        if self.steps <= FEW_STEPS:
+            self.rho = min(self.rho * RHO_UP, MOST_RHO)
+        elif self.steps >= MANY_STEPS:
+            self.rho = max(self.rho * RHO_DOWN, LEAST_RHO)
+        self.steps = 0
+        self._look()
+
+    def _step(self) -> int:
+        """W moves along Newton's direction; returns the class scores computed."""
+        P, products = self._direction()
+        work = self.n * self.k + products * self.free
+        self.steps += 1
+        first = float(np.vdot(self.g, P))
+        if first >= 0:  # nothing left to gain but rounding
+            self.steps = MOST_STEPS
+            return work
+        self._scores(P, self.T)
+        t = self._length(P, first)
+        self.columns = self.columns + t * P
+        self.since_fresh += 1
+        if self.since_fresh >= FRESH_SCORES:
+            self._scores(self.columns, self.S)
+            self.since_fresh = 0
+            work += self.n * self.k
+        else:
+            self._each(lambda a, z, X: _add(self.S[a:z], self.T[a:z], t))
+        self._look()
+        return work
+
+    def _length(self, P: np.ndarray, first: float) -> float:
+        """A step length at which the slope has fallen to a part of ``first``, by false position."""
+        linear, square = float(np.vdot(self.columns, P)), float(np.vdot(P, P))
+        low, slope_low, high, slope_high, t = 0.0, first, np.inf, np.inf, 1.0
+        for _ in range(SLOPES):
+            parts = self._each(
+                lambda a, z, X, t=t: slope(
+                    self.loss, self.S[a:z], self.T[a:z], t, self.held[a:z], self.rho, self.y[a:z],
+                    self.C[a:z],
+                )
+            )  # fmt: skip
+            here = linear + t * square + sum(parts)
+            if abs(here) <= -SLOPE_LEFT * first:
+                return t
+            if here < 0:
+                low, slope_low = t, here
+            else:
+                high, slope_high = t, here
+            share = slope_low / (slope_low - slope_high) if np.isfinite(high) else 0.0
+            t = low + min(max(share, 0.1), 0.9) * (high - low) if np.isfinite(high) else 2 * t
+        return low or t
+
+    # -- Newton's system ---------------------------------------------------------------------------
+
+    def _direction(self) -> tuple[np.ndarray, int]:
+        """The Newton direction (k, d + 1) at the last look, and the products it took."""
+        shared = self.preconditioner is None or self.k * self.columns.shape[1] > self.n
+        d1, count = self.columns.shape[1], 1 if shared else self.k
+        sampled = min(self.free, count * ROWS_PER_FEATURE * d1)
+        cost = (sampled * d1**2 / 2 + count * d1**3) / BLAS_RATE
+        # An old one stays good for a while: make anew when CG has spent as much as that costs.
+        if self.preconditioner is None or self.cg_work > cost:
+            self._refresh(shared)
+        P, products = conjugate_gradients(self._product, self.preconditioner.solve, self.g)
+        blocks = len(self.preconditioner.inverses)
+        self.cg_work += products * (2 * self.free * d1 + blocks * d1**2 / BLAS_RATE)
+        return P, products
+
+    def _refresh(self, shared: bool) -> None:
+        """A preconditioner for the present active rows and penalty."""
+        size = self.active.size if shared else self.free
+        members, weights = self.active, np.empty(size)
+        start = np.array([0, size])
+        if shared:
+            mean_weights(self.loss, self.active, self.y, self.C, self.T, weights)
+        else:
+            start, members = np.empty(self.k + 1, np.int64), np.empty(size, np.int64)
+            free_rows(self.loss, self.active, self.y, self.C, self.T, start, members, weights)
+        grams = (
+            sampled_gram(self.X, self.rows, self.tau, members[a:z], weights[a:z])
+            for a, z in pairwise(start)
+        )
+        self.preconditioner = None  # let go of the old one first
+        self.preconditioner = Preconditioner(grams, self.rho, centred=self._is_centred)
+        self.cg_work = 0.0
+
+    def _product(self, P: np.ndarray) -> np.ndarray:
+        def part(first: int) -> np.ndarray:
+            out = np.zeros_like(P)
+            curve(
+                self.loss, self.rows, self.tau, self.active[first : first + BLOCK_ROWS], self.y,
+                self.C, self.T, P, out,
+            )  # fmt: skip
+            return out
+
+        total = np.zeros_like(P)
+        for out in self._map(part, range(0, self.active.size, BLOCK_ROWS)):
+            total += out
+        return P + self.rho * self._centre(total)
+
+    # -- passes over the rows ----------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Prox of every row at the present scores; objectives, gradient and active rows follow."""
+        active = np.empty(self.n, np.int64)
+
+        def part(first: int, last: int, X: Any) -> tuple[np.ndarray, np.ndarray, int, int]:
+            here, out = slice(first, last), np.empty(3)
+            Cb = np.empty((last - first, self.k), self.dtype)
+            settle(
+                self.loss, self.S[here], self.held[here], self.rho, self.y[here], self.C[here],
+                self.T[here], Cb, out,
+            )  # fmt: skip
+            count, free = find_active(self.loss, self.T[here], self.y[here], first, active[here])
+            return out, self._weights(X, Cb), count, free
+
+        parts = self._each(part)
+        sums = [sum(part[0][j] for part in parts) for j in range(2)]
+        self.violation = max(part[0][2] for part in parts)
+        H = self._centre(sum(part[1] for part in parts))
+        self.active = np.concatenate(
+            [active[a : a + part[2]] for (a, _, _), part in zip(self.blocks, parts, strict=True)]
+        )
+        self.free = sum(part[3] for part in parts)
+        self.g = self.columns - H
+        self.primal = 0.5 * float(np.vdot(self.columns, self.columns)) + sums[0]
+        self.scale_here, self.dual_here = _best_multiple(sums[1], float(np.vdot(H, H)))
+        if self.primal < self.best_primal:
+            self.best_primal, self.best_columns = self.primal, self.columns
+        self.dual = max(self.dual_here, self.dual_held)
+
+    def _scores(self, columns: np.ndarray, out: np.ndarray) -> None:
+        """out (n, k) = X W for W given by classes."""
+        W = np.ascontiguousarray(columns[:, :-1].T, self.dtype)
+        common = (self.tau * columns[:, -1]).astype(self.dtype)
+
+        def part(first: int, last: int, X: Any) -> None:
+            out[first:last] = X @ W
+            out[first:last] += common
+
+        self._each(part)
+
+    def _weights(self, X: Any, Cb: np.ndarray) -> np.ndarray:
+        """Cb^T X (k, d + 1) of a block, summed in the block's type and kept in float64."""
+        out = np.empty((self.k, X.shape[1] + 1))
+        out[:, :-1] = (X.T @ Cb).T if sp.issparse(X) else Cb.T @ X
+        out[:, -1] = self.tau * Cb.sum(axis=0, dtype=np.float64)
+        return out
+
+    def certify(self) -> tuple[float, float]:
+        """Primal of the best W and dual of the better multipliers, all sums in float64."""
+        columns = self.W.T.astype(np.float64)
+        W, common = np.ascontiguousarray(columns[:, :-1].T), self.tau * columns[:, -1]
+
+        def part(first: int, last: int, X: Any) -> tuple[float, float, np.ndarray]:
+            here, X = slice(first, last), X.astype(np.float64)
+            S = X @ W + common
+            B = np.empty_like(S)
+            primal, linear = examine_scores(
+                self.loss, S, self.y[here], self.C[here], self._alpha(here), B
+            )
+            return primal, linear, self._weights(X, B)
+
+        with self.blas.limit(limits=1, user_api="blas"):
+            parts = self._each(part)
+        H = self._centre(sum(part[2] for part in parts))
+        self.best_primal = 0.5 * float(np.vdot(columns, columns)) + sum(part[0] for part in parts)
+        self.dual = sum(part[1] for part in parts) - 0.5 * float(np.vdot(H, H))
+        return self.best_primal, self.dual
+
+    def _alpha(self, here: slice) -> np.ndarray:
+        """C_i b_i of a block as it is stored: the better of what is held and what was found."""
+        held_is_better = self.dual_held >= self.dual_here
+        b, scale = (
+            (self.held, self.scale_held) if held_is_better else (self.T, self.scale_here)
+        )
+        return (scale * self.C[here, None] * b[here]).astype(self.dtype)
+
+    def _take(self, start: Duals) -> None:
+        """Begin at given dual variables and their W."""
+        alpha = start.rescaled(self.C).to_dense(self.y) / self.C[:, None]
+        own = np.arange(self.n), self.y
+        if self.formulation != "crammer_singer":
+            alpha[own] *= -1.0
+            np.negative(alpha, out=alpha)
+        if self.formulation == "weston_watkins":
+            alpha[own] = -alpha.sum(axis=1)
+        self.held[:] = alpha
+        parts = self._each(
+            lambda a, z, X: self._weights(X, (self.C[a:z, None] * alpha[a:z]).astype(self.dtype))
+        )
+        self.columns = self._centre(sum(parts))
+        self._scores(self.columns, self.S)
+        self.rho = WARM_RHO
+
+    # -- small tools -------------------------------------------------------------------------------
+
+    @property
+    def _is_centred(self) -> bool:
+        """Whether the columns of W sum to zero: B(alpha) does, in all but one-vs-rest."""
+        return self.formulation != "one_vs_rest"
+
+    def _centre(self, H: np.ndarray) -> np.ndarray:
+        return H - H.mean(axis=0) if self._is_centred else H
+
+    def _each(self, task: Callable[[int, int, Any], Any]) -> list[Any]:
+        return self._map(lambda block: task(*block), self.blocks)
+
+    def _map(self, task: Callable[[Any], Any], items: Any) -> list[Any]:
+        """Results in the order of the items, whatever thread made them."""
+        return list(map(task, items) if self.pool is None else self.pool.map(task, items))
+
+
+def _best_multiple(linear: float, square: float) -> tuple[float, float]:
+    """t in [0, 1] with the largest dual t l - t²/2 ‖W‖², and that dual; t alpha is feasible too."""
+    t = 1.0 if linear >= square else linear / square
+    return t, t * linear - 0.5 * t * t * square
+
+
+def _add(S: np.ndarray, T: np.ndarray, t: float) -> None:
+    S += S.dtype.type(t) * T
+
+
+def _blocks(X: np.ndarray | sp.csr_array) -> list[tuple[int, int, Any]]:
+    """First row, last row and rows of each block, as views."""
+    bounds = [(a, min(a + BLOCK_ROWS, X.shape[0])) for a in range(0, X.shape[0], BLOCK_ROWS)]
+    if not sp.issparse(X):
+        return [(a, z, X[a:z]) for a, z in bounds]
+    blocks = []
+    for a, z in bounds:
+        one, end = X.indptr[a], X.indptr[z]
+        parts = X.data[one:end], X.indices[one:end], X.indptr[a : z + 1] - one
+        blocks.append((a, z, sp.csr_array(parts, shape=(z - a, X.shape[1]), copy=False)))
+    return blocks

@@ -1,0 +1,90 @@
+"""What an out-of-core fit will hold in memory, counted before it begins."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from .sources import Source
+
+#: Copies of a chunk at one time: the one at work, the next being read (as stored, and decoded),
+#: the rows taken from the first for the active store, and the record made of them.
+CHUNK_COPIES = 5
+#: What threads, their small allocations and Zarr were seen to take however little is read.
+FIXED = 16 << 20
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Bytes beyond imports and compiled code.
+
+    Attributes
+    ----------
+    model : int
+        Weights, and their exact sum while certifying.
+    chunk : int
+        The largest chunk, with all that is made of it while it is in memory.
+    load : float
+        What is left for active rows.
+    """
+
+    model: int
+    chunk: int
+    load: float
+
+
+def make_budget(source: Source, memory_limit: int | None, n_jobs: int) -> Budget:
+    """Share a limit out.
+
+    Raises
+    ------
+    ValueError
+        The limit is below what the model and one chunk need.
+    """
+    d, k, item = source.shape[1], source.n_classes, source.dtype.itemsize
+    model = k * (d + 1) * (item + 8)
+    rows = np.diff(source.row_offsets)
+    per_entry = item + 4 if source.is_sparse else item
+    # Beside the features: labels, costs and norms, and in the end every variable of the chunk.
+    chunks = CHUNK_COPIES * source.entries() * per_entry + rows * (40 + k * 2 * (item + 4))
+    chunk = int(chunks.max())
+    if memory_limit is None:
+        return Budget(model, chunk, math.inf)
+    # Each thread works on one class: its weights in float64, the variables of a chunk.
+    threads = n_jobs * ((d + 1) * 8 + int(rows.max()) * (2 * item + 16))
+    needed = FIXED + model + chunk + threads
+    if memory_limit < needed:
+        raise ValueError(
+            f"memory_limit is {memory_limit:,} bytes; one chunk of these rows and the model of "
+            f"{k} classes take {needed:,}: type memory_limit={needed}, or write the dataset again "
+            "with a smaller block_rows."
+        )
+    # While active rows are in memory, so is the record of one piece as it is read or written. The
+    # number of threads has no part in it: it must not change the result.
+    return Budget(model, chunk, memory_limit - FIXED - model - chunk // 2)
+
+
+@contextmanager
+def returning_freed_memory() -> Iterator[None]:
+    """Let the C library give large arrays back to the system as soon as they are freed (glibc).
+
+    Left alone, glibc learns from the first large arrays to keep what is freed, for the thread that
+    had it; several threads read chunks, and a fit with a limit of 64 MB was seen to grow by 110.
+    Afterwards the process is left as glibc itself would be by then.
+    """
+    set_mmap_threshold(256 << 10)
+    try:
+        yield
+    finally:
+        set_mmap_threshold(32 << 20)  # where glibc's own learning ends
+
+
+def set_mmap_threshold(size: int) -> None:
+    """From so many bytes on, memory comes from the system and returns to it."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(-3, size)  # M_MMAP_THRESHOLD of malloc.h

@@ -1,0 +1,333 @@
+"""Early shrinking out of core (Alrajeh et al., Algorithm 2), and certified.
+
+One pass over all chunks, then only the survivors. The paper's method ends there; by default a last
+pass at weights that stand still computes the duality gap, and whatever it finds in the wrong place
+comes back, until the gap is closed. docs/math.md, "Early shrinking", has the formulas.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._budget import make_budget, returning_freed_memory
+from ._passes import EarlyShrink
+from .problem import Fit, OnEpoch
+from .sources import Source
+
+if TYPE_CHECKING:
+    from dask_mcsvm.storage import Checkpoint
+
+#: The paper's stopping rule, and when the first look at everything is due.
+DUAL_CHANGE = 0.01
+#: Active rows are solved to this share of tol; the rest is left for what is not active.
+SHARE = 0.3
+#: A variable at a bound comes back if g is closer than this to where it would leave it, and rests
+#: again when it is further off than that [AWAKE]. With 0.5 for both, covtype in a third of its
+#: memory took six passes over all rows instead of four.
+SLACK, DROP = 0.5, 1.0
+#: Nor are they solved further than to this share of the last certified gap: which of them matter is
+#: known no better than that.
+REDUCTION = 0.01
+#: Look at everything again after so many passes over the active rows.
+PHASE_PASSES = 25
+
+OPTIONS: dict[str, Any] = {"certify": True, "inner_passes": None}
+
+
+def check_early_shrink_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options with defaults filled in; unknown names and values are refused."""
+    chosen = dict(OPTIONS)
+    for name, value in dict(options or {}).items():
+        if name not in OPTIONS:
+            known = ", ".join(map(repr, OPTIONS))
+            raise ValueError(
+                f"solver_options has {name!r}, which solver='early_shrink' does not know; "
+                f"use {known}."
+            )
+        chosen[name] = value
+    if not isinstance(chosen["certify"], bool):
+        raise ValueError(f"solver_options['certify'] is {chosen['certify']!r}; use True or False.")
+    passes = chosen["inner_passes"]
+    whole = isinstance(passes, int | np.integer) and not isinstance(passes, bool)
+    if passes is not None and not (whole and passes >= 1):
+        raise ValueError(
+            f"solver_options['inner_passes'] is {passes!r}; use an integer of at least 1, or None."
+        )
+    return chosen
+
+
+def train_early_shrink(
+    source: Source,
+    *,
+    C: float = 1.0,
+    tau: float | str = 1.0,
+    tol: float = 1e-3,
+    max_epochs: int = 1000,
+    seed: int = 0,
+    n_jobs: int = 1,
+    memory_limit: int | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    options: Mapping[str, Any] | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Fit:
+    """Train one-vs-rest on rows that are read chunk by chunk.
+
+    Parameters
+    ----------
+    source : Source
+        `DatasetSource` or `ArraySource`; may be several times larger than memory.
+    C : float
+        Cost of a unit of loss, times the weight of the row.
+    tau : float or "radius"
+        Value of the constant feature, 0.0 for none; "radius" is the largest norm of a row.
+    tol : float
+        Stop when the relative duality gap is at most this.
+    max_epochs : int
+        Stop after so many times n k class scores.
+    seed, n_jobs : int
+        The result depends on the seed and on `memory_limit`, not on the number of threads.
+    memory_limit : int, optional
+        Bytes beyond what the process holds already; None keeps all active rows in memory.
+    scratch : str or path-like, optional
+        Folder for the active rows, removed in the end; by default that of temporary files.
+    checkpoint : str or path-like, optional
+        Written after every pass.
+    resume : bool
+        Go on from the last finished pass in `checkpoint`, if there is one.
+    options : mapping, optional
+        ``certify`` (True): look at all rows until the gap is at most `tol`. False is the method of
+        the paper: the gap is nan, and a change of the dual below 1% ends it. ``inner_passes``:
+        passes over active rows while they are in memory; None: 20 if they all are, else 10.
+    on_epoch : callable, optional
+        Called with each record of the history; a true answer ends the fit, certified.
+
+    Returns
+    -------
+    Fit
+        Without alpha. Each record of its history is one pass: "pass" ("stream", "active" or
+        "certify"), "active" and "active_rows" (shares of variables and rows), "loads" (how many
+        times memory was filled), "rows_per_second", "seconds_left" (nan where nobody can know).
+
+    Raises
+    ------
+    ValueError
+        An option is unknown, or `memory_limit` is below what one chunk needs.
+    OSError
+        The scratch folder can not be written, or has no room left.
+    DatasetFormatError
+        A chunk can not be read.
+    CheckpointError
+        `resume` finds a fit of other rows or parameters, or another fit writes there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dask_mcsvm.training import ArraySource, train_early_shrink
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(300, dtype=np.int32) % 3
+    >>> X = np.eye(3)[y] + 0.3 * rng.normal(size=(300, 3))
+    >>> source = ArraySource(X, y, np.ones(300), n_classes=3, block_rows=100)
+    >>> fit = train_early_shrink(source, C=1.0, tol=1e-3)
+    >>> fit.W.shape, bool(fit.gap <= 1e-3), [r["pass"] for r in fit.history][:2]
+    ((4, 3), True, ['stream', 'active'])
+    """
+    from dask_mcsvm.storage import Checkpoint, Scratch  # zarr: imported when it is needed
+
+    chosen = check_early_shrink_options(options)
+    budget = make_budget(source, memory_limit, n_jobs)
+    radius = source.radius() or 1.0 if tau == "radius" else float(tau)
+    with ExitStack() as stack:
+        if memory_limit is not None:
+            stack.enter_context(returning_freed_memory())
+        folder = stack.enter_context(Scratch(scratch))
+        kept = None if checkpoint is None else stack.enter_context(Checkpoint(checkpoint))
+        pool = stack.enter_context(ThreadPoolExecutor(n_jobs))
+        run = EarlyShrink(
+            source, folder, pool, C, radius, seed, budget.load, chosen["inner_passes"]
+        )
+        loop = _Loop(run, kept, chosen["certify"], tol, max_epochs, on_epoch)
+        if resume:
+            loop.restore()
+        return loop.run()
+
+
+class _Loop:
+    """Which pass comes next, and when it is enough."""
+
+    def __init__(
+        self,
+        run: EarlyShrink,
+        kept: Checkpoint | None,
+        certify: bool,
+        tol: float,
+        max_epochs: int,
+        on_epoch: OnEpoch | None,
+    ) -> None:
+        self.state, self.kept, self.certify = run, kept, certify
+        self.tol, self.max_epochs, self.on_epoch = tol, max_epochs, on_epoch
+        self.history: list[dict[str, Any]] = []
+        self.next = "stream"
+        self.phase = 0  # certifying passes so far
+        self.phase_passes = 0
+        self.last_gap = 1.0
+        self.seconds = 0.0  # of the runs before this one
+
+    @property
+    def epochs(self) -> float:
+        return self.state.work / (self.state.n * self.state.k)
+
+    @property
+    def slack(self) -> float:
+        """Without a certificate only free variables stay, as in the paper."""
+        return SLACK if self.certify else -math.inf
+
+    def run(self) -> Fit:
+        begun = time.perf_counter() - self.seconds
+        stop = self._done() if self.history else None
+        while stop is None:
+            stop = self._pass(begun)
+        if self.certify and not self.history[-1]["certified"]:
+            self.next = "certify"
+            self._pass(begun)
+        last, state = self.history[-1], self.state
+        state.flush()
+        return Fit(
+            W=np.ascontiguousarray(state.judged.T if self.certify else state.W.T),
+            alpha=None,
+            primal=last["primal"],
+            dual=last["dual"],
+            gap=last["gap"],
+            history=self.history,
+            n_iter=math.ceil(self.epochs),
+            converged=stop == "dual" or last["gap"] <= self.tol,
+            stop=stop,
+            dual_density=state.dual_density(),
+        )
+
+    def _pass(self, begun: float) -> str | None:
+        """Make the pass that is due, record it, decide what follows; why to stop, or None."""
+        state, kind, before = self.state, self.next, self.state.dual.sum()
+        started, primal, dual = time.perf_counter(), math.nan, math.nan
+        rows = state.n
+        if kind == "stream":
+            state.stream()
+        elif kind == "certify":
+            primal, dual = state.certify(self.slack)
+            self.phase, self.phase_passes = self.phase + 1, 0
+            self.last_gap = (primal - dual) / primal if primal > 0 else 0.0  # [REL]
+        else:
+            rows = int(state.store.rows.sum())
+            state.active_pass(DROP if self.certify else -math.inf, self._enough())
+            self.phase_passes += 1
+        state.passes += 1
+        now, held = time.perf_counter(), state.active_variables()
+        record = {
+            "epoch": self.epochs,
+            "seconds": now - begun,
+            "primal": primal,
+            "dual": float(state.dual.sum()),
+            "gap": self.last_gap if kind == "certify" else math.nan,
+            "certified": kind == "certify",
+            "active": held / (state.n * state.k),
+            "pass": kind,
+            "active_rows": float(state.store.rows.sum() / state.n),
+            "active_gap": float(state.gaps.sum()),
+            "loads": state.n_loads,
+            "rows_per_second": rows / max(now - started, 1e-9),
+        }
+        self.history.append(record)
+        record["seconds_left"] = seconds_left(self.history, float(self._enough().sum()))
+        self.next = self._following(kind, before)
+        self.seconds = now - begun
+        self.save()
+        asked = self.on_epoch is not None and self.on_epoch(dict(record))
+        return "callback" if asked else self._done()
+
+    def _enough(self) -> np.ndarray:
+        """How much of the gap the active variables of each class may show."""
+        dual = np.maximum(self.state.dual, self.state.dual.mean())
+        share = max(SHARE * self.tol, REDUCTION * self.last_gap)
+        return share * dual if self.certify else np.zeros(dual.size)
+
+    def _following(self, kind: str, before: float) -> str:
+        if kind != "active":
+            return "active"
+        dual, gaps = self.state.dual.sum(), self.state.gaps
+        least = 0.0 if self.phase else DUAL_CHANGE * dual
+        settled = dual - before <= least or bool(np.all(gaps <= self._enough()))
+        if self.certify:
+            return "certify" if settled or self.phase_passes >= PHASE_PASSES else "active"
+        return "settled" if settled else "active"
+
+    def _done(self) -> str | None:
+        """Whether the last pass was enough, and why."""
+        last = self.history[-1]
+        if last["certified"] and last["gap"] <= self.tol and self.tol > 0:
+            return "gap"
+        if self.next == "settled":
+            return "dual"
+        return "max_epochs" if self.epochs >= self.max_epochs else None
+
+    # -- checkpoint --------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Make this moment the current generation of the checkpoint, if there is one."""
+        if self.kept is None:
+            return
+        meta = {name: getattr(self, name) for name in _SAVED}
+        self.state.save(self.kept, {"problem": self._problem(), **meta})
+
+    def restore(self) -> None:
+        """Go on where the checkpoint ends; nothing happens where there is none."""
+        meta = None if self.kept is None else self.state.restore(self.kept, self._problem())
+        if meta is not None:
+            for name in _SAVED:
+                setattr(self, name, meta[name])
+
+    def _problem(self) -> dict[str, Any]:
+        """What a fit to be resumed must have in common with this one."""
+        state = self.state
+        return {
+            "rows": state.source.identity(),
+            "C": state.C,
+            "tau": state.tau,
+            "certify": self.certify,
+            "inner_passes": state.inner_passes,
+        }
+
+
+_SAVED = ("history", "next", "phase", "phase_passes", "last_gap", "seconds")
+
+
+def seconds_left(history: Sequence[Mapping[str, Any]], goal: float) -> float:
+    """Time to the end, if the gap of the active rows goes on falling as in the last two passes.
+
+    That is the time until it is down to ``goal``, and the pass over all rows that follows. nan
+    where the last two records are not of that kind, or the gap did not fall.
+
+    Examples
+    --------
+    >>> history = [{"pass": "stream", "seconds": 4.0}]
+    >>> history += [{"pass": "active", "seconds": 4.0 + t, "active_gap": 100.0 / 10**t}
+    ...             for t in (1, 2)]
+    >>> seconds_left(history, goal=0.01)
+    6.0
+    """
+    if len(history) < 2 or not history[-2]["pass"] == history[-1]["pass"] == "active":
+        return math.nan
+    (gap0, gap1), (t0, t1) = ([r[key] for r in history[-2:]] for key in ("active_gap", "seconds"))
+    if not 0 < gap1 < gap0 < math.inf or goal <= 0:
+        return math.nan
+    pace: float = math.log(gap0 / gap1) / (t1 - t0)
+    again: float = history[0]["seconds"]
+    return max(0.0, math.log(gap1 / goal) / pace) + again

@@ -1,0 +1,118 @@
+"""LaRank over chunks: pure tasks, the same bytes on every scheduler, lazy predictions."""
+
+import copy
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from distributed import Client, LocalCluster
+from sklearn.datasets import make_blobs
+
+from dask_mcsvm import LaRankSVC
+from dask_mcsvm.graphs import larank as graphs
+from dask_mcsvm.solvers.larank import Kernel, LaRank
+from dask_mcsvm.storage import write_dataset
+
+X, Y = make_blobs(120, 4, centers=3, cluster_std=3.0, random_state=0)
+X = X / np.abs(X).max()
+LAZY_X, LAZY_Y = da.from_array(X, chunks=(35, 4)), da.from_array(Y, chunks=35)
+
+
+def lazy_csr():
+    return LAZY_X.map_blocks(sp.csr_matrix, dtype=X.dtype, meta=sp.csr_matrix((0, 4)))
+
+
+def test_a_visit_leaves_the_model_it_was_given_alone():
+    run = LaRank(
+        n_classes=3, n_features=4, is_sparse=False, dtype=X.dtype, kernel=Kernel("rbf", 2.0), seed=0
+    )
+    how = graphs.Visit(np.arange(3), np.ones(3), 0, (0, 0), 1e-4)
+    once = graphs.visit(run, X[:50], Y[:50], None, how)
+    before = copy.deepcopy(once).export()
+    results = [graphs.visit(once, X[50:], Y[50:], None, how) for _ in range(2)]
+    assert run.n_patterns == 0
+    for name, value in once.export().items():
+        np.testing.assert_array_equal(value, before[name])
+    assert results[0].dual == results[1].dual > once.dual
+
+
+def test_builders_compute_nothing():
+    def refuse(block):
+        raise AssertionError("computed")
+
+    trap = LAZY_X.map_blocks(refuse, dtype=X.dtype, meta=np.empty((0, 4)))
+    chunks = graphs.chunks_of(trap, LAZY_Y, None)
+    graphs.survey(chunks)
+    model = LaRankSVC(random_state=0).fit(X, Y)
+    assert model.predict(trap).shape == (120,)
+    assert model.decision_function(trap).shape == (120, 3)
+
+
+def test_chunks_in_order_are_a_stream():
+    settings = {"gamma": 2.0, "shuffle": False, "random_state": 0}
+    stream = LaRankSVC(**settings)
+    for start in range(0, 120, 35):
+        part = slice(start, start + 35)
+        stream.partial_fit(X[part], Y[part], classes=[0, 1, 2])
+    chunked = LaRankSVC(**settings).fit(LAZY_X, LAZY_Y)
+    assert chunked.decision_function(X).tobytes() == stream.decision_function(X).tobytes()
+    np.testing.assert_array_equal(chunked.support_, stream.support_)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("make", [lambda: LAZY_X, lazy_csr], ids=["dense", "csr"])
+def test_chunks_reach_the_optimum_of_the_whole(kernel, make):
+    settings = {"kernel": kernel, "stop": "gap", "tol": 1e-6, "random_state": 0}
+    weights = np.arange(120) % 3
+    whole = LaRankSVC(**settings).fit(X, Y, sample_weight=weights)
+    lazy = make()
+    chunked = LaRankSVC(**settings).fit(lazy, LAZY_Y, sample_weight=da.from_array(weights))
+    assert chunked.gamma_ == pytest.approx(whole.gamma_, rel=1e-12)
+    assert chunked.dual_ == pytest.approx(whole.dual_, rel=1e-5)
+
+
+def test_predictions_are_lazy_and_those_of_memory():
+    model = LaRankSVC(random_state=0).fit(X, np.array(["a", "b", "c"])[Y])
+    for lazy in (LAZY_X, lazy_csr()):
+        labels, scores = model.predict(lazy), model.decision_function(lazy)
+        assert isinstance(labels, da.Array)
+        assert labels.chunks == (LAZY_X.chunks[0],)
+        np.testing.assert_array_equal(labels.compute(), model.predict(X))
+        np.testing.assert_allclose(scores.compute(), model.decision_function(X), rtol=1e-12)
+    two = LaRankSVC(random_state=0).fit(X[Y < 2], Y[Y < 2])
+    np.testing.assert_array_equal(two.decision_function(LAZY_X).compute(), two.decision_function(X))
+
+
+def test_every_scheduler_gives_the_same_bytes(tmp_path):
+    model = LaRankSVC(random_state=0, max_epochs=2)
+    found = []
+    for scheduler in ("synchronous", "threads"):
+        with dask.config.set(scheduler=scheduler):
+            found.append(model.fit(LAZY_X, LAZY_Y).decision_function(X).tobytes())
+    write_dataset(tmp_path / "set.zarr", X, Y, block_rows=35)
+    cluster = LocalCluster(
+        n_workers=2, processes=False, threads_per_worker=1, dashboard_address=None
+    )
+    with cluster, Client(cluster):
+        found.append(model.fit(LAZY_X, LAZY_Y).decision_function(X).tobytes())
+        found.append(model.fit(tmp_path / "set.zarr").decision_function(X).tobytes())
+    assert len(set(found)) == 1
+
+
+def test_bad_chunks_are_refused():
+    bad = X.copy()
+    bad[50, 0] = np.nan
+    with pytest.raises(ValueError, match="chunk 1 of X contains NaN or infinity"):
+        LaRankSVC().fit(da.from_array(bad, chunks=(35, 4)), LAZY_Y)
+    with pytest.raises(ValueError, match=r"X is split along features .* Use X.rechunk"):
+        LaRankSVC().fit(LAZY_X.rechunk((35, 2)), LAZY_Y)
+    with pytest.raises(ValueError, match="y has 10 entries and X 120 rows; pass one per row"):
+        LaRankSVC().fit(LAZY_X, LAZY_Y[:10])
+    with pytest.raises(ValueError, match="a classifier needs two"):
+        LaRankSVC().fit(LAZY_X, 0 * LAZY_Y)
+    with pytest.raises(ValueError, match="sample_weight has a value of -1 in chunk 0"):
+        LaRankSVC().fit(LAZY_X, LAZY_Y, sample_weight=da.from_array(-np.ones(120), chunks=35))
+    with pytest.raises(ValueError, match="needs the whole matrix in memory"):
+        LaRankSVC(kernel="precomputed").fit(LAZY_X, LAZY_Y)
