@@ -47,16 +47,17 @@ class Runner(Protocol):
 
 def find_runner() -> Runner:
     """The scheduler that Dask would use now: `dask.config`, a client, or threads."""
-    get = dask.base.get_scheduler()
-    client = getattr(get, "__self__", None)
-    if client is None or not hasattr(client, "scheduler_info"):
-        return LocalRunner(get or dask.threaded.get)
-    if client.asynchronous:
+    try:
+        get = dask.base.get_scheduler()
+    except RuntimeError as error:
         raise TypeError(
             "the current Dask client is asynchronous, and fit would block its event loop; use "
             "Client(...) without asynchronous=True, or call fit in a thread with a client of its "
             "own."
-        )
+        ) from error
+    client = getattr(get, "__self__", None)
+    if client is None or not hasattr(client, "scheduler_info"):
+        return LocalRunner(get or dask.threaded.get)
     return ClientRunner(client)
 
 

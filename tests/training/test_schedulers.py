@@ -1,10 +1,18 @@
 """The same bytes wherever a fit runs."""
 
+import asyncio
+import operator
+from functools import partial
+
 import dask
+import dask.multiprocessing
 import numpy as np
 import pytest
+from dask.task_spec import Task, TaskRef
 from distributed import Client
 from training.sets import SOLVERS, lazy_set, small_set, svm, weights
+
+from dask_mcsvm.training.runner import LocalRunner
 
 every_solver = pytest.mark.parametrize("solver", list(SOLVERS))
 
@@ -22,12 +30,13 @@ def test_every_scheduler_gives_the_same_bytes(solver, two_threads, two_processes
     assert len(set(found.values())) == 1, {name: hash(parts) for name, parts in found.items()}
 
 
-def test_the_multiprocessing_scheduler_works_too():
-    X, y = lazy_set(n=60, chunk=30)
-    with dask.config.set(scheduler="synchronous"):
-        here = weights(svm(max_epochs=1).fit(X, y))
-    with dask.config.set(scheduler="processes", num_workers=1):
-        assert weights(svm(max_epochs=1).fit(X, y)) == here
+def test_values_held_from_one_graph_serve_the_next_also_between_processes():
+    runner = LocalRunner(partial(dask.multiprocessing.get, num_workers=1))
+    unwanted = Task("unwanted", operator.truediv, 1, 0)
+    assert runner.run({"x": Task("x", operator.add, 1, 2), "unwanted": unwanted}, ["x"], []) == []
+    assert runner.run({"y": Task("y", operator.neg, TaskRef("x"))}, [], ["y"]) == [-3]
+    runner.release(["x"])
+    assert runner.held == {}
 
 
 def test_a_fit_in_memory_uses_no_cluster(two_threads):
@@ -48,8 +57,6 @@ def test_the_cluster_is_left_as_it_was(solver, two_threads):
 
 async def _until_empty(scheduler):
     """Releases travel to the scheduler as messages; the cluster's own deadline is the test's."""
-    import asyncio
-
     while scheduler.tasks:
         await asyncio.sleep(0.01)
 
@@ -75,8 +82,6 @@ def test_an_asynchronous_client_is_refused():
             with pytest.raises(TypeError) as caught:
                 svm().fit(X, y)
             return str(caught.value)
-
-    import asyncio
 
     assert asyncio.run(attempt()) == (
         "the current Dask client is asynchronous, and fit would block its event loop; use "
