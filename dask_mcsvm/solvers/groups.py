@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import allocating_kernel, by_type, kernel
+from ._jit import by_type, kernel
 from ._rows import row_scores, row_scores_of, row_update
 from ._steps import CS, OVR, WW, box_violation
 from .sdm import Data, make_scratch
@@ -132,7 +132,7 @@ def clip_row(loss, data, i, W, alpha, rest, patience, scratch):
     return moved, work
 
 
-@allocating_kernel
+@kernel
 def clip_visit(loss, data, order, W, alpha, rest, patience, scratch):
     """Visit the variables of all given rows for the classes of one group, ``loss`` OVR or LLW.
 
@@ -191,7 +191,7 @@ def settle_zero_rows(data: Data, alpha, own):
 # -- losses by group -------------------------------------------------------------------------------
 
 
-@allocating_kernel
+@kernel
 def add_own_scores(rows, y, tau, W, own):
     """own[i] = w_y·x_i in float64 for the rows whose class is among the columns of W (y >= 0)."""
     s = np.empty(W.shape[1])
@@ -240,7 +240,7 @@ def _group_loss(loss, s, y, own, i, held):
     return rivals
 
 
-@allocating_kernel
+@kernel
 def add_group_losses(loss, rows, y, tau, W, own, rivals):
     """Add what the classes of one group cost each row, in float64.
 

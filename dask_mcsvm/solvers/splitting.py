@@ -300,9 +300,7 @@ class Splitting:
     def _alpha(self, here: slice) -> np.ndarray:
         """C_i b_i of a block as it is stored: the better of what is held and what was found."""
         held_is_better = self.dual_held >= self.dual_here
-        b, scale = (
-            (self.held, self.scale_held) if held_is_better else (self.T, self.scale_here)
-        )
+        b, scale = (self.held, self.scale_held) if held_is_better else (self.T, self.scale_here)
         return (scale * self.C[here, None] * b[here]).astype(self.dtype)
 
     def _take(self, start: Duals) -> None:
