@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import time
 from functools import partial
 
 import pytest
@@ -11,6 +12,9 @@ from training.sets import compiled_kernels, lazy_set, local_cluster, svm
 
 from dask_mcsvm.plugin import CompileKernels
 from dask_mcsvm.training.runner import ClientRunner
+from dask_mcsvm.training.warm import warm_up
+
+DEADLINE_SECONDS = 120
 
 
 def test_workers_compile_before_they_work_also_when_restarted():
@@ -34,34 +38,30 @@ def test_workers_compile_before_they_work_also_when_restarted():
 
 def _pids_without(client, dead):
     """Pids of two workers, once the nanny has replaced the dead one."""
-    while True:
-        client.wait_for_workers(2)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        client.wait_for_workers(2, DEADLINE_SECONDS)
         try:
             pids = client.run(os.getpid, on_error="ignore")
         except OSError:
             continue
         if len(pids) == 2 and dead not in pids.values():
             return set(pids.values())
+    raise AssertionError("no worker was restarted")
 
 
-def count(calls):
-    calls.append(1)
+CALLS = []
 
 
 def test_a_second_plugin_of_the_same_name_is_ignored():
     with local_cluster(processes=False) as cluster, Client(cluster) as client:
-        calls = []
-        CALLS["here"] = calls
-        for _ in range(2):
-            ClientRunner(client).prepare("toy", partial(count_here, "here"))
-    assert len(calls) == 2  # one for each worker
+        for call in (1, 2):
+            ClientRunner(client).prepare("toy", partial(note, call))
+    assert CALLS == [1, 1]  # one for each worker
 
 
-CALLS = {}
-
-
-def count_here(name):
-    CALLS[name].append(1)
+def note(call):
+    CALLS.append(call)
 
 
 def fails():
@@ -76,10 +76,11 @@ def test_a_worker_whose_compilation_fails_says_so_and_lives(caplog):
     assert "dask-mcsvm-broken: kernels were not compiled on inproc://" in caplog.text
 
 
-@pytest.mark.parametrize("solver", ["shards", "rounds", "averaging", "classes"])
-@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize(
+    ("solver", "is_sparse"),
+    [("shards", False), ("shards", True), ("rounds", False), ("averaging", False),
+     ("classes", False)],
+)  # fmt: skip
 def test_the_toy_fit_of_every_plan_runs(solver, is_sparse):
-    from dask_mcsvm.training.warm import warm_up
-
     X, y = lazy_set(csr=is_sparse)
     warm_up(svm(solver, max_epochs=1).fit(X, y).plan_, is_sparse=is_sparse)

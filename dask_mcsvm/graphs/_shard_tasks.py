@@ -102,9 +102,9 @@ def solve_rows(
     soft = float(np.sqrt(how.rho))
     square = rows.square - (1 - how.rho) * how.tau**2
     data = rows._replace(square=square).data(how.tau * soft)
-    order = slice_visits(shard, square, list(how.seed), how.part, how.parts)
+    order, waited = slice_visits(shard, square, list(how.seed), how.part, how.parts)
     new, found = solve_slice(shard, data, weights.W, order, how.formulation, how.rho)
-    return new, (found, float(new.seen[:, 1].sum()))
+    return new._replace(waited=waited), (found, float(new.seen[:, 1].sum()))
 
 
 def combine_slices(

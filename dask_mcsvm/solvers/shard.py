@@ -28,10 +28,11 @@ class Shard(NamedTuple):
     preference: np.ndarray  # (m,) float64, see `Frequencies`
     average: np.ndarray  # (1,) float64
     seen: np.ndarray  # (m, 2) float64: loss and gap of each row as last seen
+    waited: np.ndarray  # (m,) float64 in [0, 1): the part of its next visit that is due
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it under names; the pools of a sparse alpha without their spare room."""
-        rest = {name: getattr(self, name) for name in ("preference", "average", "seen")}
+        rest = {name: getattr(self, name) for name in self._fields if name != "alpha"}
         if isinstance(self.alpha, np.ndarray):
             return {"alpha": self.alpha, **rest}
         return {f"alpha_{name}": part for name, part in self.alpha._asdict().items()} | rest
@@ -39,7 +40,7 @@ class Shard(NamedTuple):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Shard:
         """The shard that `arrays` came from."""
-        rest = arrays["preference"], arrays["average"], arrays["seen"]
+        rest = [arrays[name] for name in cls._fields if name != "alpha"]
         if "alpha" in arrays:
             return cls(arrays["alpha"], *rest)
         return cls(SparseAlpha(*(arrays[f"alpha_{name}"] for name in SparseAlpha._fields)), *rest)
@@ -68,7 +69,7 @@ def start_shard(data: Data, k: int, formulation: str) -> Shard:
         alpha = with_room(alpha, k)
         store_row(alpha, i, classes, a)
         seen[i, 1] = 0.0
-    return Shard(alpha, np.ones(n), np.zeros(1), seen)
+    return Shard(alpha, np.ones(n), np.zeros(1), seen, np.zeros(n))
 
 
 def optimum_without_features(formulation, y, C, k):
@@ -107,20 +108,23 @@ def fresh_classes(formulation: str, n: int, k: int) -> int:
 
 def slice_visits(
     shard: Shard, square: np.ndarray, seed: list[int], part: int, parts: int
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows to visit in one slice of an epoch, as often as their preference asks, shuffled.
 
     A row of preference p is due p times an epoch, at even distances from a phase drawn for it.
+    Slices change preferences, so how far a row is on its way to the next visit is carried on:
+    the second value, ``waited`` of the next slice.
     """
     rows = np.flatnonzero(square > 0)
+    waited = np.random.default_rng(seed).random(square.size) if part == 0 else shard.waited.copy()
     if rows.size == 0:
-        return rows
-    phase = np.random.default_rng(seed).random(rows.size)
+        return rows, waited
     p = shard.preference[rows]
-    p = p / p.mean()
-    visits = np.floor(p * (part + 1) / parts + phase) - np.floor(p * part / parts + phase)
+    due = waited[rows] + p / (p.mean() * parts)
+    visits = np.floor(due)
+    waited[rows] = due - visits
     order = np.repeat(rows, visits.astype(np.int64))
-    return np.random.default_rng([*seed, part]).permutation(order)
+    return np.random.default_rng([*seed, part]).permutation(order), waited
 
 
 def solve_slice(
@@ -155,7 +159,8 @@ def solve_slice(
     linear = gain + along + 0.5 * square
     if isinstance(alpha, SparseAlpha):
         alpha = compact_alpha(alpha, 0)
-    return Shard(alpha, preference, average, seen), Slice(local, linear, gain, worst, work, visited)
+    new = shard._replace(alpha=alpha, preference=preference, average=average, seen=seen)
+    return new, Slice(local, linear, gain, worst, work, visited)
 
 
 def _copy(alpha: SparseAlpha, k: int) -> SparseAlpha:

@@ -154,6 +154,8 @@ class _DaskLoop:
         self.state: State = {}
         self.saved = 0
         self.memory = runner.memory
+        #: Class scores of one epoch.
+        self.scores = int(problem.source.counts.sum()) * plan.k
         #: Whether anybody will read the state when the fit is over.
         self.is_kept = False
         #: Tasks that the next graph has to begin with.
@@ -181,8 +183,8 @@ class _DaskLoop:
 
     @property
     def epochs(self) -> float:
-        """Effective loops so far: class scores computed over those of all rows that count."""
-        return self.work / (int(self.problem.source.counts.sum()) * self.plan.k)
+        """Effective loops so far, over the rows that count."""
+        return self.work / self.scores
 
     def _make_solver(self) -> Solver:
         rows = self.problem.source.rows(

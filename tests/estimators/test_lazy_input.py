@@ -294,7 +294,7 @@ def test_parameters_of_the_other_kind_of_rows(tmp_path):
     ):
         LinearMCSVC(checkpoint=tmp_path / "c").fit(X, Y)
     with says(
-        "warm_start keeps alpha in memory, which a fit on Dask does not; use "
+        "warm_start keeps alpha in memory, which a fit chunk by chunk does not; use "
         'checkpoint="folder" and resume=True.'
     ):
         svm(warm_start=True).fit(*lazy_set())

@@ -12,7 +12,7 @@ from reference import solve
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs._shard_tasks import Weights, report_tally
 from dask_mcsvm.graphs.shards import SHORT, Shards
-from dask_mcsvm.solvers.shard import Shard
+from dask_mcsvm.solvers.shard import Shard, slice_visits
 
 every_formulation = pytest.mark.parametrize("formulation", list(FORMULATIONS))
 MANY = dict(n=90, d=12, k=70, chunks=(40, 50))
@@ -189,6 +189,27 @@ def test_the_first_weights_are_those_of_the_first_alpha(formulation):
     assert run.block("weights").W.tobytes() == started.W.tobytes()
     assert bounds.dual == run.report.gain == started.dual
     assert np.any(started.W) == (formulation == "lee_lin_wahba")
+
+
+@pytest.mark.parametrize("parts", [1, 4, 9])
+def test_an_epoch_visits_rows_as_often_as_they_prefer_also_while_that_changes(parts):
+    """Each slice brings a row nearer to its next visit by what it prefers now, and no visit is
+    lost or made twice when that changes in the middle of an epoch."""
+    rng = np.random.default_rng(0)
+    n = 400
+    shard = Shard(None, np.ones(n), None, None, np.zeros(n))
+    square = np.ones(n)
+    square[:10] = 0  # rows without features are not visited
+    visits, asked = np.zeros(n), np.zeros(n)
+    for part in range(parts):
+        order, waited = slice_visits(shard, square, [3, 0, 0], part, parts)
+        visits += np.bincount(order, minlength=n)
+        asked[10:] += shard.preference[10:] / shard.preference[10:].mean() / parts
+        shard = shard._replace(waited=waited, preference=np.where(visits, 5 * rng.random(n), 1.0))
+    assert np.abs(visits - asked).max() <= 1
+    assert not visits[:10].any()
+    if parts == 1:
+        assert (visits[10:] == 1).all()
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["few", "many"])

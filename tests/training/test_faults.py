@@ -10,6 +10,7 @@ import time
 import dask
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from distributed import Client
 from training.sets import KillWorker, lazy, lazy_set, local_cluster, small_set, svm, weights
 
@@ -34,7 +35,7 @@ def test_a_worker_killed_in_the_middle_of_an_epoch_changes_nothing(solver, task,
     pids = two_processes.run(os.getpid)
     two_processes.register_plugin(KillWorker(pids, task))
     model = svm(solver, max_epochs=EPOCHS).fit(*lazy_set())
-    two_processes.wait_for_workers(2)
+    two_processes.wait_for_workers(2, DEADLINE_SECONDS)
     left = set(two_processes.run(os.getpid).values()) & set(pids.values())
     assert len(left) == 1
     assert weights(model) == undisturbed(solver)
@@ -121,8 +122,6 @@ def other_version(file):
 def test_a_damaged_dataset_is_refused_before_training(name, damage, found, tmp_path):
     path = tmp_path / "train.zarr"
     X, y = small_set()
-    import scipy.sparse as sp
-
     write_dataset(path, sp.csr_array(X), y, block_rows=50)
     damage(path / name)
     seen = []

@@ -72,7 +72,7 @@ def test_the_history_counts_epochs_and_tasks(two_threads):
         assert record["tasks"] == model.history_[0]["tasks"]
         assert record["primal"] >= record["dual"]
     epochs = np.array([record["epoch"] for record in model.history_])
-    np.testing.assert_allclose(np.diff(epochs), 1, atol=0.6)
+    np.testing.assert_allclose(np.diff(epochs), 1, atol=0.2)
 
 
 def test_an_asynchronous_client_is_refused():
