@@ -45,12 +45,13 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     ----------
     formulation : {"crammer_singer", "weston_watkins", "lee_lin_wahba", "one_vs_rest"}
         The loss; "cs", "ww", "llw" and "ovr" for short.
-    solver : {"auto", "sdm", "shards", "rounds", "averaging", "classes", "early_shrink"}
+    solver : {"auto", "sdm", "splitting", "shards", "rounds", "averaging", "classes", ...}
         "sdm" is the sequential dual method for rows in memory: exact steps of one example at a
-        time. The others work on Dask: "shards" by row chunks, for all formulations; "rounds"
-        (weston_watkins), "averaging" (lee_lin_wahba) and "classes" (one_vs_rest) by groups of
-        classes, for models larger than a worker. "early_shrink" (one_vs_rest) reads a dataset
-        several times larger than memory.
+        time. "splitting" is for dense rows in memory that are not normalized, up to 4096
+        features: Newton steps on all rows at once. The others work on Dask: "shards" by row
+        chunks, for all formulations; "rounds" (weston_watkins), "averaging" (lee_lin_wahba) and
+        "classes" (one_vs_rest) by groups of classes, for models larger than a worker.
+        "early_shrink" (one_vs_rest) reads a dataset several times larger than memory.
     C : float
         Cost of a unit of loss, above 0. Large values fit the rows, small ones keep W small.
     tol : float

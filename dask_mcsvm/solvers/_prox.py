@@ -1,6 +1,6 @@
 """The proximal step of a row's loss, and the curvature it leaves ([SPLIT] of docs/math.md).
 
-A row is seen in units of its own C_i: its loss costs 1 and its multipliers ``b`` are B(alpha_i)/C_i.
+A row is seen in units of its own C_i: its loss costs 1, its multipliers ``b`` are B(alpha_i)/C_i.
 For Lee-Lin-Wahba ``b`` is -alpha_i/C_i: the part common to all classes is left out, because it is
 the same as centring the columns of W.
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from ._newton import (
     BLAS_RATE,
@@ -46,6 +47,9 @@ FEW_STEPS, MANY_STEPS, MOST_STEPS = 2, 6, 10
 RHO_UP, RHO_DOWN = 3.0, 0.5
 #: A step along the direction is long enough where the slope is this part of the first.
 SLOPE_LEFT, SLOPES = 0.3, 8
+#: While the gap is above this part of the primal, so many free variables per weight of W, and so
+#: many rows, are enough to work out a direction.
+FAR, CURVED_PER_WEIGHT, CURVED_ROWS = 0.1, 4, 4096
 #: float32 scores are made anew after so many steps that only added to them.
 FRESH_SCORES = 16
 
@@ -73,8 +77,8 @@ class Splitting:
         self.T = np.zeros((self.n, k), self.dtype)  # b, and scores of the direction in a step
         self.held = np.zeros((self.n, k), self.dtype)
         self.columns = np.zeros((k, d + 1))  # W by classes
-        self.rho, self.steps, self.since_fresh = FIRST_RHO, 0, 0
-        self.preconditioner: Preconditioner | None = None
+        self.rho, self.steps, self.since_fresh, self.is_flat = FIRST_RHO, 0, 0, False
+        self.preconditioner = None
         self.cg_work = 0.0
         self.best_primal, self.best_columns = np.inf, self.columns
         self.dual_held, self.scale_held = 0.0, 1.0  # of no multipliers at all
@@ -117,7 +121,7 @@ class Splitting:
         with self.blas.limit(limits=1, user_api="blas"):
             residual = 0.5 * float(np.vdot(self.g, self.g))
             rest = self.primal - self.dual_here - residual  # the gap is the sum of both [SPLIT-GAP]
-            if residual <= INNER_GAP * rest or self.steps >= MOST_STEPS:
+            if residual <= INNER_GAP * rest or self.steps >= MOST_STEPS or self.is_flat:
                 self._move_multipliers()
             active = self.active.size / self.n
             work = self._step()
@@ -132,17 +136,17 @@ class Splitting:
             self.rho = min(self.rho * RHO_UP, MOST_RHO)
         elif self.steps >= MANY_STEPS:
             self.rho = max(self.rho * RHO_DOWN, LEAST_RHO)
-        self.steps = 0
+        self.steps, self.is_flat = 0, False
         self._look()
 
     def _step(self) -> int:
         """W moves along Newton's direction; returns the class scores computed."""
         P, products = self._direction()
-        work = self.n * self.k + products * self.free
+        work = self.n * self.k + products * (self.free // self.stride)
         self.steps += 1
         first = float(np.vdot(self.g, P))
-        if first >= 0:  # nothing left to gain but rounding
-            self.steps = MOST_STEPS
+        self.is_flat = first >= 0  # nothing left to gain but rounding
+        if self.is_flat:
             return work
         self._scores(P, self.T)
         t = self._length(P, first)
@@ -162,13 +166,7 @@ class Splitting:
         linear, square = float(np.vdot(self.columns, P)), float(np.vdot(P, P))
         low, slope_low, high, slope_high, t = 0.0, first, np.inf, np.inf, 1.0
         for _ in range(SLOPES):
-            parts = self._each(
-                lambda a, z, X, t=t: slope(
-                    self.loss, self.S[a:z], self.T[a:z], t, self.held[a:z], self.rho, self.y[a:z],
-                    self.C[a:z],
-                )
-            )  # fmt: skip
-            here = linear + t * square + sum(parts)
+            here = linear + t * square + sum(self._each(partial(self._slope, t=t)))
             if abs(here) <= -SLOPE_LEFT * first:
                 return t
             if here < 0:
@@ -179,53 +177,68 @@ class Splitting:
             t = low + min(max(share, 0.1), 0.9) * (high - low) if np.isfinite(high) else 2 * t
         return low or t
 
+    def _slope(self, first: int, last: int, X: Any, *, t: float) -> float:
+        here = slice(first, last)
+        down: float = slope(
+            self.loss, self.S[here], self.T[here], t, self.held[here], self.rho, self.y[here],
+            self.C[here],
+        )  # fmt: skip
+        return down
+
     # -- Newton's system ---------------------------------------------------------------------------
 
     def _direction(self) -> tuple[np.ndarray, int]:
         """The Newton direction (k, d + 1) at the last look, and the products it took."""
-        shared = self.preconditioner is None or self.k * self.columns.shape[1] > self.n
-        d1, count = self.columns.shape[1], 1 if shared else self.k
+        d1 = self.columns.shape[1]
+        shared = self.preconditioner is None or self.k * d1 > self.n
+        count = 1 if shared else self.k
+        # Far from the solution a part of the rows shows the curvature well enough.
+        far = self.gap > FAR * self.best_primal
+        spare = self.free // (CURVED_PER_WEIGHT * self.k * d1), self.active.size // CURVED_ROWS
+        self.stride = max(1, min(spare)) if far else 1
+        self.curved = self.active[:: self.stride]
         sampled = min(self.free, count * ROWS_PER_FEATURE * d1)
         cost = (sampled * d1**2 / 2 + count * d1**3) / BLAS_RATE
         # An old one stays good for a while: make anew when CG has spent as much as that costs.
         if self.preconditioner is None or self.cg_work > cost:
-            self._refresh(shared)
+            self.preconditioner = None  # let go of the old one first
+            self.preconditioner = self._new_preconditioner(shared)
         P, products = conjugate_gradients(self._product, self.preconditioner.solve, self.g)
         blocks = len(self.preconditioner.inverses)
-        self.cg_work += products * (2 * self.free * d1 + blocks * d1**2 / BLAS_RATE)
+        free = self.free / self.stride
+        self.cg_work += products * (2 * free * d1 + blocks * d1**2 / BLAS_RATE)
         return P, products
 
-    def _refresh(self, shared: bool) -> None:
+    def _new_preconditioner(self, shared: bool) -> Preconditioner:
         """A preconditioner for the present active rows and penalty."""
-        size = self.active.size if shared else self.free
-        members, weights = self.active, np.empty(size)
+        size = self.curved.size if shared else self.free
+        members, weights = self.curved, np.empty(size)
         start = np.array([0, size])
         if shared:
-            mean_weights(self.loss, self.active, self.y, self.C, self.T, weights)
+            mean_weights(self.loss, self.curved, self.y, self.C, self.T, weights)
         else:
             start, members = np.empty(self.k + 1, np.int64), np.empty(size, np.int64)
-            free_rows(self.loss, self.active, self.y, self.C, self.T, start, members, weights)
+            free_rows(self.loss, self.curved, self.y, self.C, self.T, start, members, weights)
         grams = (
             sampled_gram(self.X, self.rows, self.tau, members[a:z], weights[a:z])
             for a, z in pairwise(start)
         )
-        self.preconditioner = None  # let go of the old one first
-        self.preconditioner = Preconditioner(grams, self.rho, centred=self._is_centred)
         self.cg_work = 0.0
+        return Preconditioner(grams, self.rho * self.stride, centred=self._is_centred)
 
     def _product(self, P: np.ndarray) -> np.ndarray:
         def part(first: int) -> np.ndarray:
             out = np.zeros_like(P)
             curve(
-                self.loss, self.rows, self.tau, self.active[first : first + BLOCK_ROWS], self.y,
+                self.loss, self.rows, self.tau, self.curved[first : first + BLOCK_ROWS], self.y,
                 self.C, self.T, P, out,
             )  # fmt: skip
             return out
 
         total = np.zeros_like(P)
-        for out in self._map(part, range(0, self.active.size, BLOCK_ROWS)):
+        for out in self._map(part, range(0, self.curved.size, BLOCK_ROWS)):
             total += out
-        return P + self.rho * self._centre(total)
+        return P + self.rho * self.stride * self._centre(total)
 
     # -- passes over the rows ----------------------------------------------------------------------
 
@@ -317,6 +330,12 @@ class Splitting:
             lambda a, z, X: self._weights(X, (self.C[a:z, None] * alpha[a:z]).astype(self.dtype))
         )
         self.columns = self._centre(sum(parts))
+        # l is Σ alpha, in Crammer-Singer minus that of the rivals; here b is ± alpha.
+        linear = float(self.C @ np.abs(alpha).sum(axis=1))
+        if self.formulation in ("crammer_singer", "weston_watkins"):
+            linear /= 2  # the own class holds the sum of its rivals
+        square = float(np.vdot(self.columns, self.columns))
+        self.scale_held, self.dual_held = _best_multiple(linear, square)
         self._scores(self.columns, self.S)
         self.rho = WARM_RHO
 
@@ -348,7 +367,7 @@ def _add(S: np.ndarray, T: np.ndarray, t: float) -> None:
     S += S.dtype.type(t) * T
 
 
-def _blocks(X: np.ndarray | sp.csr_array) -> list[tuple[int, int, Any]]:
+def _blocks(X: Any) -> list[tuple[int, int, Any]]:
     """First row, last row and rows of each block, as views."""
     bounds = [(a, min(a + BLOCK_ROWS, X.shape[0])) for a in range(0, X.shape[0], BLOCK_ROWS)]
     if not sp.issparse(X):

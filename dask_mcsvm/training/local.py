@@ -151,13 +151,10 @@ class _Loop:
         return None
 
     def _epoch(self) -> EpochResult:
-        if self.plan.schedule == "newton":
-            return self.dual_run.newton_epoch()
-        if self.plan.schedule == "shrink":
-            return self.dual_run.shrink_epoch(cooling=self.plan.cooling)
-        if self.plan.schedule == "uniform":
-            return self.dual_run.uniform_epoch()
-        return self.dual_run.adaptive_epoch()
+        run, schedule = self.dual_run, self.plan.schedule
+        cooling = {"cooling": self.plan.cooling} if schedule == "shrink" else {}
+        result: EpochResult = getattr(run, f"{schedule}_epoch")(**cooling)
+        return result
 
     def _time_to_look(self, estimate: float) -> bool:
         """Certify when the estimate is near tol, and now and then to keep a float32 W exact."""

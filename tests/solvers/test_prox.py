@@ -1,0 +1,194 @@
+"""The proximal step of a row and its derivative, against the specification and by differences."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from solvers.small import NAMES
+
+from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.solvers._jit import allocating_kernel
+from dask_mcsvm.solvers._newton import Preconditioner, conjugate_gradients, curve, find_active
+from dask_mcsvm.solvers._prox import (
+    examine_scores,
+    free_classes,
+    project_free,
+    prox_row,
+    settle,
+    slope,
+)
+from dask_mcsvm.solvers._steps import LOSSES
+
+K = 5
+every_formulation = pytest.mark.parametrize("name", NAMES)
+
+
+@allocating_kernel
+def prox(loss, v, y, rho, b):
+    return prox_row(loss, v, y, rho, b, np.empty(loss.k))
+
+
+@allocating_kernel
+def change(loss, b, y, direction):
+    """J·direction, as the two kernels together make it."""
+    classes, t = np.empty(loss.k, np.int32), np.empty(loss.k)
+    out = np.zeros(loss.k)
+    q = free_classes(loss, b, y, classes)
+    for c in range(q):
+        t[c] = direction[classes[c]]
+    project_free(loss, t, q)
+    for c in range(q):
+        out[classes[c]] = t[c]
+    return out
+
+
+def centred(name, rows):
+    return rows - rows.mean(axis=-1, keepdims=True) if name == "lee_lin_wahba" else rows
+
+
+def block_step(name, v, y, rho):
+    """alpha of the prox by the specification, and its coefficients."""
+    form = FORMULATIONS[name](K, 1.0)
+    alpha = form.block_step(np.zeros(K), v, 1 / rho, y, 1.0)
+    return alpha, form.coefficients(alpha[None], [y])[0], form.dual_linear(alpha[None], [y])[0]
+
+
+rows = st.lists(st.floats(-5, 5), min_size=K, max_size=K).map(np.array)
+
+
+@every_formulation
+@given(v=rows, y=st.integers(0, K - 1), rho=st.sampled_from([1e-3, 0.3, 1.0, 40.0]))
+def test_the_prox_is_the_block_step_from_zero(name, v, y, rho):
+    v = centred(name, v)
+    b = np.empty(K)
+    linear = prox(LOSSES[name](K), v, y, rho, b)
+    _, B, expected = block_step(name, v, y, rho)
+    np.testing.assert_allclose(centred(name, b), B, atol=1e-12)
+    assert linear == pytest.approx(expected, abs=1e-12)
+
+
+@every_formulation
+def test_the_projection_is_the_derivative_of_the_prox(name):
+    rng, rho, loss = np.random.default_rng(0), 0.7, LOSSES[name](K)
+    moved = 0
+    for _ in range(200):
+        v, direction = centred(name, rng.normal(size=K)), centred(name, rng.normal(size=K))
+        y, step = int(rng.integers(K)), 1e-7
+        b, there = np.empty(K), np.empty(K)
+        prox(loss, v, y, rho, b)
+        prox(loss, v + step * direction, y, rho, there)
+        by_kernel = centred(name, change(loss, b, y, direction))
+        by_difference = centred(name, (b - there) / step / rho)
+        if not np.array_equal(free(name, b), free(name, there)):
+            continue  # a kink lies between the two points
+        np.testing.assert_allclose(by_kernel, by_difference, atol=1e-5)
+        moved += np.any(by_kernel != 0)
+    assert moved > 50
+
+
+def free(name, b):
+    return (b != 0) & (np.abs(b) != 1)
+
+
+def random_block(name, m=30, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(K, size=m).astype(np.int32)
+    scores = centred(name, rng.normal(size=(m, K)))
+    held = np.empty((m, K))
+    for i in range(m):
+        prox(LOSSES[name](K), scores[i], y[i], 0.4, held[i])
+    C = rng.choice([0.25, 1.0, 3.0], m)
+    return centred(name, rng.normal(size=(m, K))), held, y, C, rng
+
+
+@every_formulation
+def test_a_block_is_settled_as_its_rows_are(name):
+    S, held, y, C, _ = random_block(name)
+    rho, loss, form = 2.0, LOSSES[name](K), FORMULATIONS[name](K, 1.0)
+    b, Cb, out = np.empty_like(S), np.empty_like(S), np.empty(3)
+    settle(loss, S, held, rho, y, C, b, Cb, out)
+    linear = 0.0
+    for i in range(y.size):
+        v = S[i] - centred(name, held[i]) / rho
+        _, B, one = block_step(name, v, y[i], rho)
+        np.testing.assert_allclose(centred(name, b[i]), B, atol=1e-12)
+        linear += C[i] * one
+    np.testing.assert_allclose(Cb, C[:, None] * b)
+    assert out[0] == pytest.approx(C @ form.losses_from_scores(S, y))
+    assert out[1] == pytest.approx(linear)
+    assert out[2] == pytest.approx(np.abs(b - held).max() / rho)
+
+
+@every_formulation
+def test_the_slope_is_that_of_the_smoothed_losses(name):
+    S, held, y, C, rng = random_block(name, seed=1)
+    T, rho, loss, form = centred(name, rng.normal(size=S.shape)), 2.0, LOSSES[name](K), None
+    form = FORMULATIONS[name](K, 1.0)
+
+    def envelope(t):
+        total = 0.0
+        for i in range(y.size):
+            v = S[i] + t * T[i] - centred(name, held[i]) / rho
+            _, B, _ = block_step(name, v, y[i], rho)
+            z = v + B / rho
+            loss_z = form.losses_from_scores(z[None], y[i : i + 1])[0]
+            total += C[i] * (loss_z + rho / 2 * np.sum((z - v) ** 2))
+        return total
+
+    for t in (0.3, 1.0):
+        by_difference = (envelope(t + 1e-6) - envelope(t - 1e-6)) / 2e-6
+        assert slope(loss, S, T, t, held, rho, y, C) == pytest.approx(by_difference, rel=1e-5)
+
+
+@every_formulation
+def test_products_with_the_curvature_are_symmetric_and_positive(name):
+    S, held, y, C, rng = random_block(name, seed=2)
+    X, tau, loss = rng.normal(size=(y.size, 4)), 0.5, LOSSES[name](K)
+    X.flags.writeable = False
+    b, Cb, active = np.empty_like(S), np.empty_like(S), np.empty(y.size, np.int64)
+    settle(loss, S, held, 2.0, y, C, b, Cb, np.empty(3))
+    count, total = find_active(loss, b, y, 0, active)
+    assert 0 < count <= total
+
+    def product(P):
+        out = np.zeros_like(P)
+        curve(loss, X, tau, active[:count], y, C, b, P, out)
+        return centred(name, out.T).T
+
+    P, Q = (centred(name, rng.normal(size=(5, K))).T.copy() for _ in range(2))
+    assert np.vdot(Q, product(P)) == pytest.approx(np.vdot(P, product(Q)))
+    assert np.vdot(P, product(P)) >= 0
+
+
+def test_conjugate_gradients_solve_with_any_preconditioner():
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(6, 6))
+    gram = A @ A.T
+    blocks = np.stack([np.eye(6) + 2.0 * gram * (m + 1) for m in range(3)])
+    g = rng.normal(size=(3, 6))
+    exact = -np.linalg.solve(blocks, g[:, :, None])[:, :, 0]
+    per_class = Preconditioner([gram * (m + 1) for m in range(3)], 2.0, centred=False)
+    np.testing.assert_allclose(per_class.solve(-g), exact, rtol=1e-10)
+    for grams in ([gram.copy()], [gram * (m + 1) for m in range(3)]):
+        solve = Preconditioner(grams, 2.0, centred=False).solve
+        P, steps = conjugate_gradients(lambda P: np.einsum("mij,mj->mi", blocks, P), solve, g)
+        error = P - exact
+        size = np.vdot(exact, np.einsum("mij,mj->mi", blocks, exact))
+        assert np.vdot(error, np.einsum("mij,mj->mi", blocks, error)) <= 0.1 * size
+        assert 1 <= steps < 20
+
+
+@every_formulation
+def test_the_certificate_repairs_what_rounding_left_outside(name):
+    S, held, y, C, _ = random_block(name, seed=4)
+    form = FORMULATIONS[name](K, C)
+    off = (C[:, None] * held * (1 + 1e-6)).astype(np.float32)
+    B = np.empty_like(S)
+    primal, linear = examine_scores(LOSSES[name](K), S, y, C, off, B)
+    assert primal == pytest.approx(C @ form.losses_from_scores(S, y))
+    alpha = {
+        "crammer_singer": B,
+        "one_vs_rest": np.where(form.own(y), B, -B),
+    }.get(name, np.where(form.own(y), 0.0, -B))
+    assert form.feasible(alpha, y, atol=1e-12)
+    assert linear == pytest.approx(form.dual_linear(alpha, y).sum())

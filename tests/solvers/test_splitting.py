@@ -1,0 +1,231 @@
+"""Score splitting: the certified optimum of every formulation, also of badly scaled rows."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from reference import solve
+from solvers.small import NAMES, clusters, fit, scaled_C, specification, with_constant
+
+from dask_mcsvm.solvers import splitting
+from dask_mcsvm.solvers.splitting import Splitting
+from dask_mcsvm.training import Problem, make_plan, train
+
+every_formulation = pytest.mark.parametrize("name", NAMES)
+
+
+def split_fit(problem, *, tol=1e-9, max_epochs=3000, n_jobs=1, **options):
+    """Train with solver="splitting"."""
+    (n, d), is_sparse = problem.rows.shape, sp.issparse(problem.rows)
+    plan = make_plan(
+        n=n, d=d, k=problem.n_classes, nnz=problem.rows.nnz if is_sparse else n * d,
+        is_sparse=is_sparse, dtype=problem.rows.dtype, formulation=problem.formulation,
+        solver="splitting", n_jobs=n_jobs, options=None,
+    )  # fmt: skip
+    return train(problem, plan, tol=tol, max_epochs=max_epochs, seed=0, n_jobs=n_jobs, **options)
+
+
+def split_run(problem, **options):
+    return Splitting(
+        problem.rows, problem.y, problem.C, n_classes=problem.n_classes,
+        formulation=problem.formulation, tau=problem.tau, **options,
+    )  # fmt: skip
+
+
+# -- the optimum -----------------------------------------------------------------------------------
+
+
+@every_formulation
+@pytest.mark.parametrize("factor", [1.0, 100.0])
+@pytest.mark.parametrize("csr", [False, True], ids=["dense", "csr"])
+def test_the_optimum_is_that_of_the_interior_point_method(name, factor, csr):
+    problem = scaled_C(clusters(name, csr=csr, n=40), factor)
+    found = split_fit(problem)
+    X = with_constant(problem)
+    W, objective = solve(name, X, problem.y, problem.C, problem.n_classes)
+    assert found.converged
+    assert found.primal == pytest.approx(objective, rel=1e-7)
+    assert found.dual == pytest.approx(objective, rel=1e-7)
+    np.testing.assert_allclose(found.W, W, atol=2e-4 * np.abs(W).max())
+
+
+@every_formulation
+def test_the_certificate_is_that_of_the_specification(name):
+    problem = clusters(name, zero_rows=3)
+    form, X = specification(problem), with_constant(problem)
+    run = split_run(problem)
+    for _ in range(12):
+        run.newton_epoch()
+        primal, dual = run.certify()
+        alpha = run.duals().to_dense(problem.y)
+        assert form.feasible(alpha, problem.y, atol=1e-12)
+        assert primal == pytest.approx(form.primal(run.W, X, problem.y), rel=1e-12)
+        assert dual == pytest.approx(form.dual(alpha, X, problem.y), rel=1e-9, abs=1e-9)
+        assert 0 <= dual <= primal
+
+
+@every_formulation
+def test_the_estimates_are_those_of_the_certificate(name):
+    run = split_run(clusters(name))
+    for _ in range(6):
+        run.newton_epoch()
+    primal, dual = run.best_primal, run.dual
+    assert run.certify() == pytest.approx((primal, dual), rel=1e-9)
+
+
+@every_formulation
+def test_sdm_and_splitting_agree(name):
+    problem = clusters(name, n=90, k=4)
+    by_sdm, by_splitting = fit(problem, tol=1e-8), split_fit(problem, tol=1e-8)
+    assert by_splitting.primal == pytest.approx(by_sdm.primal, rel=1e-7)
+
+
+@every_formulation
+def test_a_weight_of_two_is_two_rows(name):
+    once = clusters(name, n=40, weighted=False)
+    C = once.C * np.where(np.arange(40) < 10, 2.0, 1.0)
+    twice = Problem(
+        np.vstack([once.rows, once.rows[:10]]), np.append(once.y, once.y[:10]),
+        np.full(50, once.C[0]), once.n_classes, name, once.tau,
+    )  # fmt: skip
+    weighted = Problem(once.rows, once.y, C, once.n_classes, name, once.tau)
+    left, right = split_fit(weighted, tol=1e-8), split_fit(twice, tol=1e-8)
+    assert left.primal == pytest.approx(right.primal, rel=1e-7)
+
+
+def test_float32_rows_reach_what_float32_can():
+    problem = clusters("crammer_singer", n=200, dtype="float32")
+    found = split_fit(problem, tol=1e-5)
+    assert found.converged
+    assert found.W.dtype == np.float32
+    assert found.alpha.stored.dtype == np.float32
+
+
+# -- other roads to the same place -----------------------------------------------------------------
+
+
+def test_threads_change_nothing(monkeypatch):
+    monkeypatch.setattr(splitting, "BLOCK_ROWS", 16)
+    problem = clusters("weston_watkins", n=150)
+    one, two = (split_fit(problem, tol=1e-6, n_jobs=n_jobs) for n_jobs in (1, 2))
+    assert one.W.tobytes() == two.W.tobytes()
+    assert one.dual == two.dual
+
+
+@every_formulation
+def test_a_warm_start_begins_at_the_dual_it_was_given(name):
+    problem = clusters(name)
+    cold = split_fit(problem, tol=1e-6)
+    run = split_run(problem, start=cold.alpha)
+    assert run.dual >= cold.dual - 1e-6 * cold.primal
+    warm = split_fit(problem, tol=1e-6, start=cold.alpha)
+    assert warm.converged
+    assert warm.n_iter < cold.n_iter
+
+
+@every_formulation
+def test_a_fit_by_sdm_can_be_polished(name):
+    problem = clusters(name)
+    rough = fit(problem, tol=1e-2)
+    assert split_fit(problem, tol=1e-8, start=rough.alpha).converged
+
+
+def test_one_preconditioner_for_all_classes_is_enough():
+    # k (d + 1) > n: blocks per class would take more room than the rows.
+    problem = clusters("crammer_singer", n=30, d=40, k=6)
+    found = split_fit(problem, tol=1e-8)
+    _, objective = solve(
+        "crammer_singer", with_constant(problem), problem.y, problem.C, problem.n_classes
+    )
+    assert found.primal == pytest.approx(objective, rel=1e-7)
+
+
+def test_an_even_choice_of_rows_is_enough_for_the_preconditioner(monkeypatch):
+    monkeypatch.setattr("dask_mcsvm.solvers._newton.ROWS_PER_FEATURE", 1)
+    problem = clusters("one_vs_rest", n=300)
+    assert split_fit(problem, tol=1e-8).converged
+
+
+def test_a_part_of_the_rows_is_enough_for_the_first_directions(monkeypatch):
+    monkeypatch.setattr(splitting, "CURVED_ROWS", 20)
+    monkeypatch.setattr(splitting, "CURVED_PER_WEIGHT", 1)
+    problem = clusters("lee_lin_wahba", n=300)
+    run = split_run(problem)
+    run.newton_epoch()
+    assert run.stride > 1
+    assert split_fit(problem, tol=1e-8).converged
+
+
+# -- bad scaling -----------------------------------------------------------------------------------
+
+
+def rescaled(problem, X):
+    return Problem(
+        np.ascontiguousarray(X), problem.y, problem.C, problem.n_classes, problem.formulation,
+        problem.tau,
+    )  # fmt: skip
+
+
+@every_formulation
+@pytest.mark.parametrize("C", [1e-6, 1e6])
+def test_any_C(name, C):
+    problem = clusters(name, n=90, weighted=False)
+    problem = scaled_C(problem, C / problem.C[0])
+    found = split_fit(problem, tol=1e-3, max_epochs=5000)
+    assert found.converged, found.gap
+
+
+@every_formulation
+def test_constant_and_repeated_columns(name):
+    problem = clusters(name, n=60)
+    X = problem.rows
+    X = np.hstack([X, np.full((60, 1), 3.0), X[:, :4], np.zeros((60, 2))])
+    assert split_fit(rescaled(problem, X), tol=1e-7).converged
+
+
+@every_formulation
+def test_features_of_scale_1e_8_and_1e8_together(name):
+    problem = clusters(name, n=90)
+    X = problem.rows * np.logspace(-8, 8, problem.rows.shape[1])
+    # One more digit takes thousands of epochs; a fit that runs out of them says to scale the rows.
+    found = split_fit(rescaled(problem, X), tol=0.1, max_epochs=1000)
+    assert found.converged, found.gap
+
+
+def test_nothing_can_go_wrong_with_rows_of_zeros_only():
+    problem = clusters("crammer_singer", zero_rows=60, tau=0.0)
+    found = split_fit(problem, tol=1e-6)
+    assert found.primal == pytest.approx(problem.C.sum())
+    assert found.converged
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def plan_of(d=10, options=None):
+    return make_plan(
+        n=100, d=d, k=3, nnz=1000, is_sparse=True, dtype=np.dtype("float32"),
+        formulation="crammer_singer", solver="splitting", n_jobs=1, options=options,
+    )  # fmt: skip
+
+
+def test_too_many_features_are_refused_and_sdm_named():
+    message = (
+        r"^solver='splitting' keeps d x d matrices and takes up to 4,096 features, but X has "
+        r"5,000; use solver='sdm'\.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        plan_of(d=5000)
+
+
+def test_options_of_other_solvers_are_refused():
+    message = (
+        r"^solver_options has 'schedule', which solver='splitting' does not know; leave it out\.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        plan_of(options={"schedule": "uniform"})
+
+
+def test_the_plan_says_how_epochs_are_run():
+    plan = plan_of()
+    assert (plan.solver, plan.schedule, plan.stop) == ("splitting", "newton", "gap")
+    assert plan.reason == "asked for by solver='splitting'"
