@@ -17,7 +17,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numba import types
 
-from ._jit import allocating_kernel, by_type, kernel
+from ._jit import by_type, kernel
 from ._prox import free_classes, free_weight, project_free
 from ._rows import row_axpy, row_dot
 
@@ -30,7 +30,7 @@ BLAS_RATE = 8
 CG_TOLERANCE, CG_STEPS = 0.1, 50
 
 
-@allocating_kernel
+@kernel
 def find_active(loss, b, y, first, active):
     """Write the numbers of the rows that curve, ``first`` added; returns rows, free classes."""
     classes = np.empty(loss.k, np.int32)
@@ -44,7 +44,7 @@ def find_active(loss, b, y, first, active):
     return count, free
 
 
-@allocating_kernel
+@kernel
 def curve(loss, rows, tau, active, y, C, b, P, out):
     """out (k, d + 1) += Σ over active rows of C_i x_i ⊗ J_i (P x_i)."""
     classes, t = np.empty(loss.k, np.int32), np.empty(loss.k)
@@ -57,7 +57,7 @@ def curve(loss, rows, tau, active, y, C, b, P, out):
             row_axpy(rows, i, out[classes[c]], tau, C[i] * t[c])
 
 
-@allocating_kernel
+@kernel
 def free_rows(loss, active, y, C, b, start, members, weights):
     """Active rows by class: those in which class m is free, and their share of m's block of H.
 
@@ -78,7 +78,7 @@ def free_rows(loss, active, y, C, b, start, members, weights):
             place[classes[c]] += 1
 
 
-@allocating_kernel
+@kernel
 def mean_weights(loss, active, y, C, b, weights):
     """Each active row's share of the mean of the classes' blocks."""
     classes = np.empty(loss.k, np.int32)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import allocating_kernel, by_type, kernel
+from ._jit import by_type, kernel
 from ._steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
 
 
@@ -261,7 +261,7 @@ def shifted(loss, S, T, t, held, rho, i, v):
             v[m] = S[i, m] + t * T[i, m] - (held[i, m] - common) / rho
 
 
-@allocating_kernel
+@kernel
 def settle(loss, S, held, rho, y, C, b, Cb, out):
     """b = prox at S - held/rho for a block of rows, and Cb = C_i b_i.
 
@@ -281,7 +281,7 @@ def settle(loss, S, held, rho, y, C, b, Cb, out):
     out[0], out[1], out[2] = primal, linear, worst / rho
 
 
-@allocating_kernel
+@kernel
 def slope(loss, S, T, t, held, rho, y, C):
     """-Σ C_i b_i·t_i at S + t T: the derivative along T of the smoothed losses of these rows."""
     k = loss.k
