@@ -67,7 +67,7 @@ def check_flag(name: str, value: object) -> bool:
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     """One of the strings accepted."""
     if not isinstance(value, str) or value not in choices:
-        accepted = " or ".join(repr(choice) for choice in choices)
+        accepted = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
         raise bad_parameter(name, value, accepted, f"{name}={choices[0]!r}")
     return value
 

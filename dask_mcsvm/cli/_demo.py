@@ -21,7 +21,7 @@ class Case:
 CASES = (
     Case("crammer_singer", "shards", 1.0),
     Case("weston_watkins", "rounds", 0.3),
-    Case("one_vs_rest", "classes", 1.0),
+    Case("one_vs_rest", "shards", 1.0),
 )
 ROWS, TEST_ROWS, FEATURES, CLASSES, WORDS = 6_000, 2_000, 4_000, 40, 25
 TOL = 1e-2

@@ -370,7 +370,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     ) -> None:
         """Set the fitted attributes, all at the end: a fit that fails has changed none."""
         d = features["n_features_in_"]
-        for stale in ("feature_names_in_", "_alpha"):
+        for stale in ("feature_names_in_", "_alpha", "notes_", "_versions"):
             self.__dict__.pop(stale, None)
         self.__dict__.update(features)
         self.classes_ = classes

@@ -166,9 +166,8 @@ def draw_traffic(axes: Any, run: Run) -> None:
     """Tasks and bytes per epoch, each on its own scale."""
     x = run.curves["epoch"]
     scales = [axes, *([axes.twinx()] if len(run.traffic) > 1 else [])]
-    for scale, (label, values), color in zip(
-        scales, run.traffic.items(), (DUAL, PRIMAL), strict=True
-    ):
+    colors = (DUAL, PRIMAL)[: len(scales)]
+    for scale, (label, values), color in zip(scales, run.traffic.items(), colors, strict=True):
         scale.plot(x, values, color=color)
         _point_if_single(scale, x, values, color)
         scale.set_ylabel(label.lower(), color=color)

@@ -114,8 +114,9 @@ def test_bad_input_is_one_sentence(refuses, data):
         "convert.",
         ("train.zarr", "--C", -1): "C is -1.0; it must be a finite number above 0, for example "
         "C=1.0.",
-        ("train.zarr", "--solver", "magic"): "solver is 'magic'; it must be 'auto' or 'sdm', for "
-        "example solver='auto'.",
+        ("train.zarr", "--solver", "magic"): "solver is 'magic'; it must be 'auto', 'sdm', "
+        "'splitting', 'shards', 'rounds', 'averaging', 'classes' or 'early_shrink', for example "
+        "solver='auto'.",
         ("train.zarr", "--intercept-scaling", "big"): "intercept_scaling is 'big'; it must be a "
         'finite number above 0 or "radius", for example intercept_scaling=1.0.',
         ("train.zarr", "--class-weight", "z=2"): "--class-weight names 'z', which is no class of "

@@ -42,8 +42,8 @@ PARAMETERS = [
     ({"n_jobs": 0}, "n_jobs is 0; it must be a positive integer, -1 for all cores, or None for "
      "one, for example n_jobs=-1."),
     ({"warm_start": 1}, "warm_start is 1; it must be True or False, for example warm_start=True."),
-    ({"solver": "magic"}, "solver is 'magic'; it must be 'auto' or 'sdm', "
-     "for example solver='auto'."),
+    ({"solver": "magic"}, "solver is 'magic'; it must be 'auto', 'sdm', 'splitting', 'shards', "
+     "'rounds', 'averaging', 'classes' or 'early_shrink', for example solver='auto'."),
     ({"formulation": "svm"}, "formulation='svm' is not known; use 'crammer_singer' ('cs'), "
      "'weston_watkins' ('ww'), 'lee_lin_wahba' ('llw'), 'one_vs_rest' ('ovr')."),
     ({"callbacks": 3}, "callbacks is 3; it must be a tuple or list of functions of one record, "

@@ -240,7 +240,7 @@ PARAMETERS = [
     ({"coef0": "x"}, "coef0 is 'x'; it must be a finite number, for example coef0=1.0."),
     ({"stop": "never"}, "stop is 'never'; it must be 'epochs' or 'gap', for example "
      "stop='epochs'."),
-    ({"schedule": "x"}, "schedule is 'x'; it must be 'cost' or 'time' or 'fixed', for example "
+    ({"schedule": "x"}, "schedule is 'x'; it must be 'cost', 'time' or 'fixed', for example "
      "schedule='cost'."),
     ({"max_support": 1}, "max_support is 1; it must be an integer of at least 2, for example "
      "max_support=1000."),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from solvers.small import NAMES
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers._jit import allocating_kernel
+from dask_mcsvm.solvers._jit import kernel
 from dask_mcsvm.solvers._newton import Preconditioner, conjugate_gradients, curve, find_active
 from dask_mcsvm.solvers._prox import (
     examine_scores,
@@ -23,12 +23,12 @@ K = 5
 every_formulation = pytest.mark.parametrize("name", NAMES)
 
 
-@allocating_kernel
+@kernel
 def prox(loss, v, y, rho, b):
     return prox_row(loss, v, y, rho, b, np.empty(loss.k))
 
 
-@allocating_kernel
+@kernel
 def change(loss, b, y, direction):
     """J·direction, as the two kernels together make it."""
     classes, t = np.empty(loss.k, np.int32), np.empty(loss.k)
