@@ -57,7 +57,7 @@ def test_demo_leaves_a_model_and_a_report(
     assert model.score(str(folder / "test.zarr")) == pytest.approx(
         float(rows(demo.stdout)["crammer_singer"][-1]), abs=6e-4
     )
-    assert (folder / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert (folder / "report.html").read_text("utf-8").startswith("<!doctype html>")
 
 
 def test_demo_prints_python_that_does_the_same(
