@@ -40,7 +40,7 @@ h2 { font-size:18px; letter-spacing:-.01em; margin:44px 0 14px }
 .tile span { color:var(--muted); font-size:13px }
 .good b { color:var(--good) } .bad b { color:var(--orange) }
 .cards { display:grid; gap:16px; align-items:start;
-  grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr)) }
+  grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr)) }
 .card { padding:16px 18px; margin:0 }
 .card h3 { margin:0; font-size:15px }
 .card p { margin:2px 0 10px; color:var(--muted); font-size:13px }
