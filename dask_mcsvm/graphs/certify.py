@@ -28,7 +28,7 @@ from dask_mcsvm.solvers.sequential import square_sum
 
 from ._blocks import placed
 from .rows import RowBlock
-from .state import Bounds, Graph, Key
+from .state import Graph, Key
 
 
 class HasWeights(Protocol):
@@ -166,8 +166,3 @@ def half_square(part: HasWeights) -> float:
 def add_up(parts: Sequence[float]) -> float:
     """The sum, in the order given."""
     return float(sum(parts))
-
-
-def make_bounds(primal: float, dual: float) -> Bounds:
-    """Both together."""
-    return Bounds(primal, dual)
