@@ -32,8 +32,8 @@ SAVE_EVERY = 10
 #: Multiply-adds that a task should have: Dask spends about 2 ms on a task and 20 on a barrier.
 TASK_WORK = 4e7
 #: Slices per lane: with fewer, chunks solved side by side undo each other's work (news20_bydate to
-#: a gap of 1e-3: 16 epochs with one lane, 19 with 2 and 18 with 8 at this ratio, 60 with 8 lanes and
-#: 10 slices).
+#: a gap of 1e-3: 16 epochs with one lane, 19 with 2 and 18 with 8 at this ratio, 60 with 8 lanes
+#: and 10 slices).
 SLICES_PER_LANE = 5
 MAX_LANES = 64
 #: Stiffness of the soft intercept, times n (news20_bydate: 11 and 113 took 16 epochs with one lane,
