@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.base import compute
+from dask import config, threaded
+from dask.base import compute, get_scheduler
 from dask.delayed import delayed
+from dask.system import CPU_COUNT
 
 from ._blocks import SetAside, encode_labels, label_block, row_block, set_aside, weight_segment
 from ._format import DATASET, Array, begin, state_of
@@ -120,7 +123,7 @@ def _stream(place: Place, X: da.Array, y: Any, weight: Any, classes: Array | Non
         put(place.path, i, block, *cells)
         for i, (block, *cells) in enumerate(zip(rows, *columns, strict=True))
     ]
-    blocks: Sequence[SetAside] = compute(*tasks)
+    blocks: Sequence[SetAside] = _compute_all(tasks)
     labels = [b.y for b in blocks if b.y is not None] or [label_block(y)]
     known, codes = encode_labels(labels, classes)
     weights = [b.weight for b in blocks if b.weight is not None]
@@ -154,4 +157,18 @@ def _lazy_column(name: str, column: Any, X: da.Array) -> Sequence[Any]:
 
 def _run_dask(tasks: Sequence[ChunkTask]) -> Iterator[Written]:
     """Run tasks on the ambient scheduler; a partial, so that Dask does not look into the task."""
-    return iter(compute(*(delayed(partial(write_task, task))() for task in tasks)))
+    return iter(_compute_all([delayed(partial(write_task, task))() for task in tasks]))
+
+
+def _compute_all(tasks: Sequence[Any]) -> Sequence[Any]:
+    """Compute tasks that write; when one fails, wait for those that run before raising.
+
+    Dask's threads go on after an error and would write into the folder that the caller removes, so
+    they are ours here and end first. Worker processes can't be waited for: what they still write is
+    under a hidden name, and the next writer of the dataset removes it.
+    """
+    if get_scheduler(collections=tasks) is not threaded.get:
+        return list(compute(*tasks))
+    threads = config.get("num_workers", None) or CPU_COUNT
+    with ThreadPoolExecutor(threads) as pool, config.set(pool=pool):
+        return list(compute(*tasks))

@@ -7,10 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -396,6 +398,29 @@ for thread in threads:
 for thread in threads:
     thread.join()
 """
+
+
+def test_a_block_that_is_still_written_when_another_fails_leaves_nothing(path):
+    """Threads go on when one has failed: the folder is removed behind the last of them."""
+    started = threading.Event()
+    folder_was_there = []
+
+    def block(of, block_info=None):
+        if block_info[0]["chunk-location"][0] == 0:
+            started.wait(60)
+            raise RuntimeError("no such row")
+        started.set()
+        late = time.monotonic() + 0.5
+        while list(path.parent.glob(".late.zarr.*")) and time.monotonic() < late:
+            time.sleep(0.01)
+        folder_was_there.append(any(path.parent.glob(".late.zarr.*")))
+        return of
+
+    rows = da.ones((8, 3), chunks=(4, 3)).map_blocks(block, meta=np.ones((0, 0)))
+    with dask.config.set(num_workers=2), says("no such row", RuntimeError):
+        write_dataset("late.zarr", rows, Y[:8])
+    assert folder_was_there == [True]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["train.zarr"]
 
 
 def test_a_killed_writer_leaves_no_dataset_and_the_next_write_succeeds(path):
