@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dask_mcsvm.solvers._alpha import SparseAlpha, compact_alpha, positions
-from dask_mcsvm.solvers.sequential import DENSE_CLASSES
+from dask_mcsvm.solvers._alpha import SparseAlpha, positions
+from dask_mcsvm.solvers._start import DENSE_CLASSES
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -84,15 +84,6 @@ def lists_of(alpha: Array | SparseAlpha, sizes: Sequence[int]) -> list[Lists]:
         first = np.int32(ends[g] - size)
         found.append(Lists(count, classes[mine] - first, values[mine]))
     return found
-
-
-def with_room(alpha: Array | SparseAlpha, k: int) -> Array | SparseAlpha:
-    """The same variables, with room for one more row however many of the k classes it fills."""
-    if isinstance(alpha, SparseAlpha):
-        pool = alpha.classes.size
-        if alpha.used[0] + 2 * k > pool:
-            return compact_alpha(alpha, pool // 2 + 2 * k)
-    return alpha
 
 
 def prefixed(lists: Mapping[str, Lists]) -> dict[str, Array]:

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from dask_mcsvm.solvers._alpha import SparseAlpha
 from dask_mcsvm.solvers._rows import read_only
+from dask_mcsvm.solvers._start import fresh_classes, with_room
 from dask_mcsvm.solvers._steps import WW
 from dask_mcsvm.solvers.certify import weights_block
 from dask_mcsvm.solvers.sdm import Data, Frequencies, Scratch, full_sweep, make_scratch
-from dask_mcsvm.solvers.sequential import DENSE_CLASSES, FRESH_VARIABLES
 
 from ._blocks import Classes, PairDuals, RoundWeights, placed, take
-from ._lists import Lists, alpha_of, lists_of, with_room
+from ._lists import Lists, alpha_of, lists_of
 from .rows import RowBlock
 from .state import Tally
 
@@ -77,8 +77,8 @@ class Table:
 
     def sweep(self, order: npt.NDArray[np.intp], W: npt.NDArray[Any], tools: Tools) -> Tally:
         """Visit some rows; the kernel stops early where lists need a larger pool."""
-        n, k = self.data.y.size, W.shape[1]
-        fresh = k if k <= DENSE_CLASSES or n * k <= FRESH_VARIABLES else DENSE_CLASSES
+        k = W.shape[1]
+        fresh = fresh_classes("weston_watkins", self.data.y.size, k)
         frequencies = Frequencies(self.preference, tools.average)
         position, done = 0, Tally()
         while position < order.size:

@@ -34,16 +34,15 @@ class RowBlock(NamedTuple):
     C: npt.NDArray[np.float64]  # (m,)
     square: npt.NDArray[np.float64]  # (m,) ‖x_i‖² + tau²
 
-    def data(self, tau: float, sigma: float = 1.0) -> Data:
-        """What kernels take; a change of W weighs sigma times (see `Data`)."""
+    def data(self, tau: float) -> Data:
+        """What kernels take."""
         dtype = self.X.dtype
         return Data(
             as_rows(self.X),
             read_only(self.y),
             read_only(self.C.astype(dtype)),
-            read_only(self.square if sigma == 1 else sigma * self.square),
+            read_only(self.square),
             dtype.type(tau),
-            dtype.type(sigma),
         )
 
 

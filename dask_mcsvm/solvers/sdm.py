@@ -33,9 +33,8 @@ class Data(NamedTuple):
     rows: np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray]
     y: np.ndarray  # (n,) int32
     C: np.ndarray  # (n,) float
-    square: np.ndarray  # (n,) float64, sigma (‖x_i‖² + tau²)
+    square: np.ndarray  # (n,) float64, ‖x_i‖² + tau²
     tau: np.floating
-    sigma: np.floating  # how much a change of W weighs; 1 but for one shard among several
 
 
 class Scratch(NamedTuple):
@@ -79,7 +78,7 @@ def move_weights(data, i, W, shift, loss, scratch, q):
         if delta[c] != 0:
             classes[touched], classes[c] = classes[c], classes[touched]
             scratch.a[touched], scratch.a[c] = scratch.a[c], scratch.a[touched]
-            delta[touched] = data.sigma * delta[c]
+            delta[touched] = delta[c]
             touched += 1
     if touched > 2 and updates_all(W):
         spread = scratch.s
@@ -90,7 +89,7 @@ def move_weights(data, i, W, shift, loss, scratch, q):
     else:
         row_update(data.rows, i, W, data.tau, classes, delta, touched)
     if shift.size > 0 and moved != 0:
-        row_axpy(data.rows, i, shift, data.tau, W.dtype.type(data.sigma * moved / loss.k))
+        row_axpy(data.rows, i, shift, data.tau, W.dtype.type(moved / loss.k))
 
 
 @bare_kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,12 +10,14 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from ._alpha import SparseAlpha, alpha_store, compact_alpha, empty_alpha
+from ._alpha import compact_alpha
 from ._jit import kernel
 from ._rows import as_rows, read_only, square_norms
+from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import examine, finish_block, weights_block
 from .duals import Duals
+from .intercept import SLICES, SoftIntercept, stiffness
 from .sdm import (
     Data,
     Frequencies,
@@ -26,13 +29,6 @@ from .sdm import (
     solve_visits,
 )
 
-#: Up to here alpha is a dense array and an exact step may use every class at once.
-DENSE_CLASSES = 64
-#: Above it a full visit of Crammer-Singer adds at most so many classes to an example's list: the
-#: first visits, when all scores are equal, would otherwise spread alpha over all k classes. The
-#: other losses hold many classes at the optimum too and are limited only where n·k is large.
-FRESH_CLASSES = 8
-FRESH_VARIABLES = 2**27
 #: float64 columns of W made at a time when certifying. Smaller blocks read the lists of alpha more
 #: often: 8 MiB took 1.5 times as long as 64 MiB with 1032 classes.
 BLOCK_BYTES = 64 * 2**20
@@ -61,10 +57,13 @@ class Sweep:
     work: int
 
 
-@kernel
-def store_row(alpha, i, classes, a):
-    """Set the variables of one example."""
-    alpha_store(alpha, i, classes, a, classes.size)
+def together(parts: list[Sweep]) -> Sweep:
+    """Several sweeps as one."""
+    return Sweep(
+        sum(part.gain for part in parts),
+        max((part.violation for part in parts), default=0.0),
+        sum(part.work for part in parts),
+    )
 
 
 class SequentialDual:
@@ -85,29 +84,39 @@ class SequentialDual:
             read_only(self.C.astype(dtype)),
             read_only(square_norms(rows, self.n, float(tau))),
             dtype.type(tau),
-            dtype.type(1),
         )
         self.loss = LOSSES[formulation](k)
         self.W = np.zeros((d + 1, k), dtype)
         self.shift = np.zeros(d + 1 if formulation == "lee_lin_wahba" else 0, dtype)
-        self.fresh = self._fresh_classes()
+        self.fresh = fresh_classes(formulation, self.n, k)
         self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]
         self.pool = ThreadPoolExecutor(n_jobs)  # starts no thread before it is used
         self.preference, self.average = np.ones(self.n), np.zeros(1)
         self.visited = np.flatnonzero(self.data.square > 0)
         self.epoch, self.epsilon = 0, 1.0
         if start is None:
-            self.alpha = empty_alpha(self.n, k, dtype, sparse=k > DENSE_CLASSES)
-            self._settle_zero_rows()
+            self.alpha = start_alpha(self.data, k, formulation)
         else:
             self.alpha = start.rescaled(self.C).stored
-        loss_at_zero = {"crammer_singer": 1, "one_vs_rest": k}.get(formulation, k - 1)
-        self.seen = np.empty((self.n, 2))
-        self.seen[:, 0] = loss_at_zero
-        self.seen[:, 1] = loss_at_zero * self.C
+        self.seen = seen_at_zero(self.C, k, formulation)
         self.dual = 0.0
+        self.soft = None
         if start is not None or self.shift.size or self.visited.size < self.n:
             self.certify()
+        self._soften(float(tau), start is not None)
+
+    def _soften(self, tau: float, warm: bool) -> None:
+        """Let visits see a soft intercept, unless it weighs little beside the features."""
+        self.visit_data = self.data
+        rho = stiffness(self.n, float(self.data.square.mean()) - tau**2, tau)
+        if rho == 1.0:
+            return
+        self.soft = SoftIntercept(rho, self.k)
+        self.soft.start(self.W, warm)
+        self.visit_data = self.data._replace(
+            tau=self.W.dtype.type(tau * self.soft.root),
+            square=read_only(self.data.square - (1 - rho) * tau**2),
+        )
 
     @property
     def k(self) -> int:
@@ -115,44 +124,14 @@ class SequentialDual:
 
     @property
     def gap(self) -> float:
-        """Σ of what each example last showed of the duality gap."""
-        return float(self.seen[:, 1].sum())
-
-    def _fresh_classes(self) -> int:
-        if self.k <= DENSE_CLASSES:
-            return self.k
-        if self.formulation == "crammer_singer":
-            return FRESH_CLASSES
-        return self.k if self.n * self.k <= FRESH_VARIABLES else DENSE_CLASSES
+        """Σ of what each example last showed of the duality gap, and what a soft b adds to it."""
+        apart = 0.0 if self.soft is None else self.soft.distance(self.W)
+        return float(self.seen[:, 1].sum()) + apart
 
     def duals(self) -> Duals:
         """The dual variables, for a later start."""
         stored = self.alpha if isinstance(self.alpha, np.ndarray) else compact_alpha(self.alpha, 0)
         return Duals(self.formulation, self.k, self.C, stored)
-
-    def _settle_zero_rows(self) -> None:
-        """Rows without features cost a constant; their optimal variables are known [ZERO]."""
-        k = self.k
-        if self.formulation == "lee_lin_wahba":
-            return  # stored as C - alpha = 0 already
-        for i in np.flatnonzero(self.data.square == 0):
-            own, C = self.data.y[i], self.data.C[i]
-            if self.formulation == "crammer_singer":
-                classes, a = np.array([own, own == 0], np.int32), np.array([C, -C])
-            else:
-                classes = np.arange(k, dtype=np.int32)
-                if self.formulation == "weston_watkins":
-                    classes = np.delete(classes, own)
-                a = np.full(classes.size, C)
-            self._make_room()
-            store_row(self.alpha, i, classes, a)
-
-    def _make_room(self) -> None:
-        """See that one more example can be stored, with all its classes."""
-        if isinstance(self.alpha, SparseAlpha):
-            pool = self.alpha.classes.size
-            if self.alpha.used[0] + 2 * self.k > pool:
-                self.alpha = compact_alpha(self.alpha, pool // 2 + 2 * self.k)
 
     # -- epochs ------------------------------------------------------------------------------------
 
@@ -208,15 +187,30 @@ class SequentialDual:
     def _full(self, order: np.ndarray, *, adapt: bool) -> Sweep:
         frequencies = Frequencies(self.preference if adapt else np.empty(0), self.average)
         if self.n_jobs > 1 and self.k >= SCREEN_CLASSES:
-            return self._screened(order, frequencies)
+            return self._in_slices(order, lambda part: self._screened(part, frequencies))
 
-        def sweep(begin):
-            return full_sweep(
-                self.loss, self.data, order, begin, self.W, self.shift, self.alpha, self.fresh,
-                frequencies, self.seen, self.scratches[0],
+        def sweep(part):
+            return self._sweep(
+                part.size,
+                lambda begin: full_sweep(
+                    self.loss, self.visit_data, part, begin, self.W, self.shift, self.alpha,
+                    self.fresh, frequencies, self.seen, self.scratches[0],
+                ),
             )  # fmt: skip
 
-        return self._sweep(order.size, sweep)
+        return self._in_slices(order, sweep)
+
+    def _in_slices(self, order: np.ndarray, sweep: Callable[[np.ndarray], Sweep]) -> Sweep:
+        """Sweep over all of ``order``; a soft intercept moves after every slice of it."""
+        if self.soft is None:
+            return sweep(order)
+        parts = []
+        # After as many visits whatever the length: a sweep over few rows would move it too often.
+        for part in np.array_split(order, max(1, SLICES * order.size // self.n)):
+            self.soft.loosen(self.W, self.shift)
+            parts.append(sweep(part))
+            self.dual += self.soft.settle(self.W, self.shift)
+        return together(parts)
 
     def _screened(self, order: np.ndarray, frequencies: Frequencies) -> Sweep:
         """A full sweep in blocks: all threads look which classes may change, one of them solves.
@@ -234,38 +228,37 @@ class SequentialDual:
             def look(piece, scratch, block=block):
                 one, end = piece
                 screen_visits(
-                    self.loss, self.data, block[one:end], self.W, self.shift, self.alpha,
+                    self.loss, self.visit_data, block[one:end], self.W, self.shift, self.alpha,
                     self.fresh, self.seen, found[one:end], count[one:end], scratch,
                 )  # fmt: skip
 
             def solve(begin, block=block):
                 return solve_visits(
-                    self.loss, self.data, block, begin, self.W, self.shift, self.alpha, found,
+                    self.loss, self.visit_data, block, begin, self.W, self.shift, self.alpha, found,
                     count, frequencies, self.scratches[0],
                 )  # fmt: skip
 
             self._in_threads(look, list(pairwise(cuts)))
             parts.append(self._sweep(block.size, solve))
-        return Sweep(
-            sum(part.gain for part in parts),
-            max((part.violation for part in parts), default=0.0),
-            sum(part.work for part in parts),
-        )
+        return together(parts)
 
     def _shrunk(self, order: np.ndarray) -> Sweep:
-        def sweep(begin):
-            return shrunk_sweep(
-                self.loss, self.data, order, begin, self.W, self.shift, self.alpha,
-                self.scratches[0],
+        def sweep(part):
+            return self._sweep(
+                part.size,
+                lambda begin: shrunk_sweep(
+                    self.loss, self.visit_data, part, begin, self.W, self.shift, self.alpha,
+                    self.scratches[0],
+                ),
             )  # fmt: skip
 
-        return self._sweep(order.size, sweep)
+        return self._in_slices(order, sweep)
 
     def _sweep(self, visits: int, kernel) -> Sweep:
         """Call ``kernel`` until all visits are made; it stops early when alpha needs room."""
         position, gain, worst, work = 0, 0.0, 0.0, 0
         while position < visits:
-            self._make_room()
+            self.alpha = with_room(self.alpha, self.k)
             position, rise, violation, scores = kernel(position)
             gain, worst, work = gain + rise, max(worst, violation), work + scores
         self.dual += gain
@@ -283,6 +276,7 @@ class SequentialDual:
         of threads changes nothing.
         """
         d1, k = self.W.shape
+        b = self.W[-1] + self.shift[-1] if self.shift.size else self.W[-1].copy()
         width = max(1, min(k, BLOCK_BYTES // (8 * d1)))
         blocks = [(first, min(k, first + width)) for first in range(0, k, width)]
         shift = self._common_part()
@@ -301,6 +295,9 @@ class SequentialDual:
         linear = self._in_threads(make_columns, blocks)[0]
         self.shift[:] = 0
         self.dual = linear - 0.5 * squares.sum()
+        if self.soft is not None:  # alpha gave x, and b is kept
+            self.soft.own = self.W[-1].astype(np.float64)
+            self.W[-1] = b
         return self.primal(), self.dual
 
     def _common_part(self) -> np.ndarray:

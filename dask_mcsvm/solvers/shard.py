@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._alpha import SparseAlpha, alpha_store, compact_alpha, empty_alpha
+from ._alpha import SparseAlpha, compact_alpha
 from ._jit import kernel
+from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import examine, weights_block
 from .sdm import Data, Frequencies, full_sweep, make_scratch
-
-#: As in a run in memory (see `sequential`): where alpha is dense, and how many classes may join.
-DENSE_CLASSES, FRESH_CLASSES, FRESH_VARIABLES = 64, 8, 2**27
 
 
 class Shard(NamedTuple):
@@ -58,52 +56,11 @@ class Slice(NamedTuple):
 
 
 def start_shard(data: Data, k: int, formulation: str) -> Shard:
-    """alpha = 0, but for rows without features, whose optimum is known [ZERO]."""
-    n, dtype = data.y.size, data.C.dtype
-    alpha = empty_alpha(n, k, dtype, sparse=k > DENSE_CLASSES)
-    C = data.C.astype(np.float64)
-    at_zero = {"crammer_singer": 1, "one_vs_rest": k}.get(formulation, k - 1)
-    seen = np.stack([np.full(n, float(at_zero)), at_zero * C], axis=1)
-    for i in np.flatnonzero(data.square == 0):
-        classes, a = optimum_without_features(formulation, data.y[i], data.C[i], k)
-        alpha = with_room(alpha, k)
-        store_row(alpha, i, classes, a)
-        seen[i, 1] = 0.0
-    return Shard(alpha, np.ones(n), np.zeros(1), seen, np.zeros(n))
-
-
-def optimum_without_features(formulation, y, C, k):
-    """Classes and stored variables of a row whose features are all zero."""
-    if formulation == "lee_lin_wahba":
-        return np.empty(0, np.int32), np.empty(0)  # stored as C - alpha = 0
-    if formulation == "crammer_singer":
-        return np.array([y, y == 0], np.int32), np.array([C, -C])
-    classes = np.arange(k, dtype=np.int32)
-    if formulation == "weston_watkins":
-        classes = np.delete(classes, y)
-    return classes, np.full(classes.size, C)
-
-
-@kernel
-def store_row(alpha, i, classes, a):
-    """Set the variables of one example."""
-    alpha_store(alpha, i, classes, a, classes.size)
-
-
-def with_room(alpha, k):
-    """The same variables, with room for one more example whatever it stores."""
-    if isinstance(alpha, SparseAlpha) and alpha.used[0] + 2 * k > alpha.classes.size:
-        return compact_alpha(alpha, alpha.classes.size // 2 + 2 * k)
-    return alpha
-
-
-def fresh_classes(formulation: str, n: int, k: int) -> int:
-    """How many classes a visit may add to an example's list."""
-    if k <= DENSE_CLASSES:
-        return k
-    if formulation == "crammer_singer":
-        return FRESH_CLASSES
-    return k if n * k <= FRESH_VARIABLES else DENSE_CLASSES
+    """alpha = 0, but for rows without features."""
+    seen = seen_at_zero(data.C, k, formulation)
+    seen[data.square == 0, 1] = 0.0
+    n = data.y.size
+    return Shard(start_alpha(data, k, formulation), np.ones(n), np.zeros(1), seen, np.zeros(n))
 
 
 def slice_visits(

@@ -18,6 +18,7 @@ from dask_mcsvm.graphs.rows import Rows
 from dask_mcsvm.graphs.schedule import balanced_groups, default_groups, ww_costs
 from dask_mcsvm.graphs.shards import Shards
 from dask_mcsvm.graphs.state import Solver
+from dask_mcsvm.solvers.intercept import stiffness
 
 from .plan import BY_GROUPS
 
@@ -36,9 +37,6 @@ TASK_WORK = 4e7
 #: and 10 slices).
 SLICES_PER_LANE = 5
 MAX_LANES = 64
-#: Stiffness of the soft intercept, times n (news20_bydate: 11 and 113 took 16 epochs with one lane,
-#: 34 and 113 took 19 and 21 with two; no intercept takes 16 and 19).
-SOFT = 30.0
 #: W as one block while so many bytes of it fit a worker three times over.
 WHOLE_MODEL = 2**30
 
@@ -138,11 +136,11 @@ def make_dask_plan(
         groups = balanced_groups(
             costs, min(k, given.get("groups", default_groups(k, d, WHOLE_MODEL)))
         )
-    rho = min(1.0, SOFT * mean_square / (tau**2 * n)) if tau > 0 and mean_square > 0 else 1.0
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, lanes=min(lanes, chunks), slices=slices,
-        passes=given.get("passes", 1), groups=groups, rho=rho,
+        passes=given.get("passes", 1), groups=groups,
+        rho=stiffness(n, mean_square, tau),
         save_every=given.get("save_every", SAVE_EVERY),
     )  # fmt: skip
 

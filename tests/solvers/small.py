@@ -12,8 +12,9 @@ import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers._alpha import compact_alpha, empty_alpha
+from dask_mcsvm.solvers._start import store_row
 from dask_mcsvm.solvers.duals import Duals
-from dask_mcsvm.solvers.sequential import SequentialDual, store_row
+from dask_mcsvm.solvers.sequential import SequentialDual
 from dask_mcsvm.training import Problem, make_plan, train
 
 NAMES = tuple(FORMULATIONS)
@@ -82,6 +83,13 @@ def make_run(problem, **options):
         problem.rows, problem.y, problem.C, n_classes=problem.n_classes,
         formulation=problem.formulation, tau=problem.tau, seed=options.pop("seed", 0), **options,
     )  # fmt: skip
+
+
+def make_hard_run(problem, **options):
+    """The same with an intercept that every visit moves like any other weight."""
+    run = make_run(problem, **options)
+    run.soft, run.visit_data = None, run.data
+    return run
 
 
 def fit(problem, *, schedule=None, tol=1e-9, max_epochs=20_000, seed=0, n_jobs=1, **options):

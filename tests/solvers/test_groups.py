@@ -74,7 +74,7 @@ def as_data(X, y, C, tau):
     square = square_norms(rows, X.shape[0], float(tau))
     return Data(
         rows, read_only(np.int32(y)), read_only(np.asarray(C, X.dtype)), read_only(square),
-        X.dtype.type(tau), X.dtype.type(1),
+        X.dtype.type(tau),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from solvers.small import (
     with_constant,
 )
 
-from dask_mcsvm.solvers import sequential
+from dask_mcsvm.solvers import _start, sequential
 from dask_mcsvm.solvers._alpha import alpha_to_dense, compact_alpha, empty_alpha
 
 every_formulation = pytest.mark.parametrize("name", NAMES)
@@ -39,9 +39,9 @@ def as_if_k_were_large(monkeypatch):
     """
 
     def switch(on=True, fresh=None):
-        monkeypatch.setattr(sequential, "DENSE_CLASSES", (fresh or 1) if on else 64)
-        monkeypatch.setattr(sequential, "FRESH_CLASSES", fresh or 8)
-        monkeypatch.setattr(sequential, "FRESH_VARIABLES", 0 if fresh else 2**27)
+        monkeypatch.setattr(_start, "DENSE_CLASSES", (fresh or 1) if on else 64)
+        monkeypatch.setattr(_start, "FRESH_CLASSES", fresh or 8)
+        monkeypatch.setattr(_start, "FRESH_VARIABLES", 0 if fresh else 2**27)
 
     return switch
 
@@ -382,7 +382,7 @@ def test_lists_that_grow_shrink_and_move_lose_nothing(case):
             alpha = compact_alpha(alpha, 2 * k)
         classes = rng.permutation(k)[:size].astype(np.int32)
         values = rng.integers(-1, 2, size=size).astype(float)  # zeros are not kept
-        sequential.store_row(alpha, i, classes, values)
+        _start.store_row(alpha, i, classes, values)
         expected[i] = 0.0
         expected[i, classes] = values
         np.testing.assert_array_equal(alpha_to_dense(alpha, n, k), expected)

@@ -13,7 +13,7 @@ from solvers.small import (
     IN_FLOAT64,
     as_duals,
     combination_name,
-    make_run,
+    make_hard_run,
     random_alpha,
     specification,
     with_constant,
@@ -113,8 +113,8 @@ def prepare(sketch, combination):
     alpha = random_alpha(name, sketch.y, sketch.C, sketch.k, np.random.default_rng(sketch.seed))
     start = as_duals(name, alpha, sketch.y, sketch.C, sparse=sparse, dtype=dtype)
     return Visit(
-        make_run(problem, start=start), problem, specification(problem), with_constant(problem),
-        alpha, sketch.i, 1e-9 if dtype == "float64" else 1e-4,
+        make_hard_run(problem, start=start), problem, specification(problem),
+        with_constant(problem), alpha, sketch.i, 1e-9 if dtype == "float64" else 1e-4,
     )  # fmt: skip
 
 

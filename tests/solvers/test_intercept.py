@@ -1,0 +1,99 @@
+"""The soft intercept: the same optimum, an exact certificate, and far fewer epochs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from solvers.small import (
+    NAMES,
+    SCHEDULES,
+    clusters,
+    fit,
+    make_hard_run,
+    make_run,
+    specification,
+    with_constant,
+)
+
+from dask_mcsvm.solvers.intercept import stiffness
+
+every_loss = pytest.mark.parametrize("name", NAMES)
+dense_or_csr = pytest.mark.parametrize("csr", [False, True], ids=["dense", "csr"])
+
+
+def short_rows(name, *, tau=1.0, csr=False):
+    """Rows of norm 0.3 beside a constant feature that outweighs them."""
+    problem = clusters(name, tau=tau, n=100)
+    X = 0.3 * problem.rows / np.linalg.norm(problem.rows, axis=1, keepdims=True)
+    return replace(problem, rows=sp.csr_array(X) if csr else X, C=8 * problem.C)
+
+
+def epochs_to(run, gap, most=2000):
+    """Uniform epochs until the certified gap is small."""
+    for epoch in range(1, most):
+        run.uniform_epoch()
+        primal, dual = run.certify()
+        if primal - dual <= gap * primal:
+            return epoch
+    return np.inf
+
+
+def test_stiffness_is_what_rows_weigh_beside_the_constant_feature():
+    assert stiffness(10_000, 1.0, 1.0) == pytest.approx(0.003)
+    assert stiffness(10_000, 4.0, 2.0) == pytest.approx(0.003)
+    assert stiffness(10, 1.0, 1.0) == 1.0, "few rows"
+    assert stiffness(10_000, 1.0, 0.0) == 1.0, "no intercept"
+    assert stiffness(10_000, 0.0, 1.0) == 1.0, "nothing but an intercept"
+
+
+@every_loss
+@dense_or_csr
+def test_the_estimate_and_the_certificate_are_those_of_the_specification(name, csr):
+    problem = short_rows(name, csr=csr)
+    svm, Z, y = specification(problem), with_constant(problem), problem.y
+    run = make_run(problem)
+    assert run.soft is not None
+    for _ in range(3):
+        run.uniform_epoch()
+        alpha = run.duals().to_dense(y)
+        x = svm.weights(alpha, Z, y)[-1]
+        np.testing.assert_allclose(run.soft.own, x, atol=1e-12 * np.abs(alpha).sum())
+        assert run.dual == pytest.approx(svm.dual(alpha, Z, y), rel=1e-10)
+        b = run.W[-1] + (run.shift[-1] if run.shift.size else 0.0)
+        primal, dual = run.certify()
+        np.testing.assert_array_equal(run.W[-1], b)
+        assert primal == pytest.approx(svm.primal(run.W, Z, y), rel=1e-12)
+        assert dual == pytest.approx(svm.dual(alpha, Z, y), rel=1e-10)
+        assert run.gap == pytest.approx(primal - dual, rel=1e-9)
+
+
+@every_loss
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_optimum_is_that_of_a_hard_intercept(name, schedule):
+    problem = short_rows(name)
+    hard = make_hard_run(problem)
+    epochs_to(hard, 1e-9)
+    found = fit(problem, schedule=schedule, tol=1e-9)
+    assert found.gap <= 1e-9
+    np.testing.assert_allclose(found.W, hard.W, atol=3e-4 * np.abs(hard.W).max())
+
+
+@every_loss
+def test_a_heavy_constant_feature_costs_nothing(name):
+    """Where its weight is large the intercept is nearly free of the penalty, as users want it."""
+    heavy = short_rows(name, tau=10.0)
+    soft = epochs_to(make_run(heavy), 1e-4)
+    assert soft <= 400
+    assert epochs_to(make_hard_run(heavy), 1e-4, most=3 * soft) == np.inf
+
+
+@every_loss
+def test_a_warm_start_goes_on_with_the_intercept_it_had(name):
+    problem = short_rows(name)
+    first = fit(problem, tol=1e-8)
+    again = make_run(problem, start=first.alpha)
+    np.testing.assert_allclose(again.W[-1], first.W[-1], atol=1e-3 * np.abs(first.W[-1]).max())
+    again.uniform_epoch()
+    primal, dual = again.certify()
+    assert primal - dual <= 1e-7 * primal
