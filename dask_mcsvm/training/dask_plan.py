@@ -138,13 +138,18 @@ def make_dask_plan(
         groups = balanced_groups(
             costs, min(k, given.get("groups", default_groups(k, d, WHOLE_MODEL)))
         )
-    rho = min(1.0, SOFT * mean_square / (tau**2 * n)) if tau > 0 and mean_square > 0 else 1.0
+    rho = stiffness(mean_square, tau, n)
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, lanes=min(lanes, chunks), slices=slices,
         passes=given.get("passes", 1), groups=groups, rho=rho,
         save_every=given.get("save_every", SAVE_EVERY),
     )  # fmt: skip
+
+
+def stiffness(mean_square: float, tau: float, n: int) -> float:
+    """rho of the soft intercept of n rows [SOFT]."""
+    return min(1.0, SOFT * mean_square / (tau**2 * n)) if tau > 0 and mean_square > 0 else 1.0
 
 
 def choose_solver(solver: str, formulation: str, model_bytes: int) -> tuple[str, str]:
