@@ -102,7 +102,7 @@ def test_every_scheduler_gives_the_same_bytes(tmp_path):
             found.append(model.fit(LAZY_X, LAZY_Y).decision_function(X).tobytes())
     write_dataset(tmp_path / "set.zarr", X, Y, block_rows=35)
     cluster = LocalCluster(
-        n_workers=2, processes=False, threads_per_worker=1, dashboard_address=None
+        n_workers=2, processes=False, threads_per_worker=1, dashboard_address=":0"
     )
     with cluster, Client(cluster):
         found.append(model.fit(LAZY_X, LAZY_Y).decision_function(X).tobytes())
