@@ -1,13 +1,17 @@
 """What LaRank is compared with, small and clear: averaged perceptron, MIRA, MCSVM.
 
 All take rows of the training kernel matrix from `rows(i)` and return coefficients beta (n, k): the
-score of class m at x is Σ_j beta_jm K(x_j, x). They count the kernel values they need.
+score of class m at x is Σ_j beta_jm K(x_j, x). They count the kernel values they need, and give up
+after `patience` CPU seconds.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -18,21 +22,26 @@ Rows = Callable[[int], np.ndarray]
 
 @dataclass(frozen=True)
 class Trained:
-    """Coefficients (n, k), kernel values and arg max searches it took."""
+    """Coefficients (n, k), kernel values and arg max searches, and whether it came to an end."""
 
     beta: np.ndarray
     kernels: int
     arg_max: int
+    finished: bool
 
 
-def averaged_perceptron(rows: Rows, y: np.ndarray, k: int, epochs: int, seed: int) -> Trained:
+def averaged_perceptron(
+    rows: Rows, y: np.ndarray, k: int, epochs: int, seed: int, patience: float = math.inf
+) -> Trained:
     """Freund and Schapire (1998), multi-class as in Collins (2002): the mean of all hypotheses."""
     n, visits = y.size, 0
     beta, held = np.zeros((n, k)), np.zeros((n, k))  # held: beta times the visits it has lasted
     since = np.zeros(n, np.int64)
-    seen = Seen(n)
+    seen, end = Seen(n), time.process_time() + patience
     for order in orders(n, epochs, seed):
         for i in order:
+            if time.process_time() > end:
+                break
             support = np.flatnonzero(beta.any(axis=1))
             scores = rows(i)[support] @ beta[support]
             seen.look(i, support)
@@ -44,33 +53,43 @@ def averaged_perceptron(rows: Rows, y: np.ndarray, k: int, epochs: int, seed: in
                 beta[i, y[i]] += 1.0
                 beta[i, guess] -= 1.0
     held += beta * (visits + 1 - since)[:, None]
-    return Trained(held / visits, seen.kernels, epochs * n)
+    return Trained(held / visits, seen.kernels, visits, visits == epochs * n)
 
 
-def mira(rows: Rows, y: np.ndarray, k: int, C: float, seed: int) -> Trained:
+def mira(
+    rows: Rows, y: np.ndarray, k: int, C: float, seed: int, patience: float = math.inf
+) -> Trained:
     """Crammer and Singer (2003): one pass, the whole row of coefficients of each example solved."""
     n = y.size
-    beta, seen = np.zeros((n, k)), Seen(n)
+    beta, seen, visits = np.zeros((n, k)), Seen(n), 0
+    end = time.process_time() + patience
     (order,) = orders(n, 1, seed)
     for i in order:
+        if time.process_time() > end:
+            break
+        visits += 1
         support, row = np.flatnonzero(beta.any(axis=1)), rows(i)
         seen.look(i, support)
         beta[i] = solved_row(beta[i], row[support] @ beta[support], row[i], y[i], C)
-    return Trained(beta, seen.kernels, n)
+    return Trained(beta, seen.kernels, visits, visits == n)
 
 
-def mcsvm(rows: Rows, y: np.ndarray, k: int, C: float, gap: float, steps: int) -> Trained:
+def mcsvm(
+    rows: Rows, y: np.ndarray, k: int, C: float, gap: float, patience: float = math.inf
+) -> Trained:
     """Crammer and Singer (2001): the example that violates most, by the full gradient."""
     n = y.size
     own = np.arange(k) == y[:, None]
     beta, scores, asked = np.zeros((n, k)), np.zeros((n, k)), np.zeros(n, bool)
-    for step in range(steps):
+    finished, end = False, time.process_time() + patience
+    for step in count():
         g = own - scores
         can_grow = beta < C * own - 1e-10 * C
         violation = np.where(can_grow, g, -np.inf).max(axis=1) - g.min(axis=1)
         if step % 100 == 0:
             loss = (g[own] - g.min(axis=1)).sum()
-            if C * loss - np.sum(beta * g) <= gap:
+            finished = bool(C * loss - np.sum(beta * g) <= gap)
+            if finished or time.process_time() > end:
                 break
         i = int(np.argmax(violation))
         row = rows(i)
@@ -78,7 +97,7 @@ def mcsvm(rows: Rows, y: np.ndarray, k: int, C: float, gap: float, steps: int) -
         new = solved_row(beta[i], scores[i], row[i], y[i], C)
         scores += np.outer(row, new - beta[i])
         beta[i] = new
-    return Trained(beta, int(asked.sum()) * n, 0)
+    return Trained(beta, int(asked.sum()) * n, 0, finished)
 
 
 def solved_row(

@@ -20,12 +20,20 @@ def test_it_prints_the_tables_and_every_run_arrives(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(SCRIPT), "--size", "tiny", "--json", str(report)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    for title in ("Table 1. generated", "Table 2. Dual", "Table 3. Block", "Figure 1. Active"):
+    for title in (
+        "Table 1. generated",
+        "Table 2. Dual",
+        "Table 3. Block",
+        "Figure 1. Active",
+        "Within a",
+    ):
         assert title in done.stdout
     (result,) = json.loads(report.read_text("utf-8"))["sets"]
     assert result["ours"]["gap"] <= 1e-3
     assert result["ours"]["stop"] == "gap"
     assert result["blocks"]["reached"]
+    for run in result["limited"].values():
+        assert run["gap"] <= 1e-3
     assert result["paper"]["stop"] == "dual"
     assert 0 <= result["inactive"]["mismatch"] < 1
     assert result["ours"]["primal"] <= result["blocks"]["primal"] * (1 + 1e-3)

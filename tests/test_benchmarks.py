@@ -178,14 +178,17 @@ def test_the_larank_tables_stand_beside_the_papers(
     import bench_larank
 
     out = tmp_path / "out.json"
-    arguments = ["--datasets", "usps", "--others", "--stream", "5000", "--json", str(out)]
-    assert bench_larank.main(arguments) == 0
+    arguments = ["--datasets", "usps", "--seeds", "2", "--stream", "5000", "--json", str(out)]
+    assert bench_larank.main([*arguments, "--plot", str(tmp_path / "figures")]) == 0
     report = json.loads(out.read_text("utf-8"))
     rows = report["results"]["usps"]
     assert {"LaRankx1", "LaRankGap", "paper: LaRankx1", "MCSVM", "MIRA", "only new"} <= set(rows)
     assert rows["LaRankGap"]["dual"] >= rows["LaRankx1"]["dual"] * 0.99
     assert all(row["error"] < 30 for row in rows.values())
+    assert len(rows["LaRankx1"]["errors"]) == 2
     assert report["stream"][0]["support"] <= 500
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert names == {"figure1-usps.png", "figure2-usps.png"}
     assert "paper: LaRankGap" in capsys.readouterr().out
 
 

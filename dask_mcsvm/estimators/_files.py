@@ -280,8 +280,9 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
 
 def _plan(stored: dict[str, Any]) -> Any:
     """The plan, or None if another release planned otherwise: that run is over anyway."""
-    kind: type[Any] = PassPlan if stored.get("solver") == EARLY_SHRINK else Plan
-    if stored.get("solver") in DASK_SOLVERS:
+    by_pass = stored.get("solver") == EARLY_SHRINK or "memory_limit" in stored
+    kind: type[Any] = PassPlan if by_pass else Plan
+    if stored.get("solver") in DASK_SOLVERS and not by_pass:
         from dask_mcsvm.training.dask_plan import DaskPlan  # imports Dask
 
         kind = DaskPlan

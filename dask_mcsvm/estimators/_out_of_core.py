@@ -1,5 +1,7 @@
-"""solver="early_shrink": one-vs-rest from a dataset, or from rows in memory, chunk by chunk."""
+"""Fits out of core on one machine: early shrinking, and block minimization within a limit."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import Settings, warn_of_precision
 from dask_mcsvm.storage import Dataset, open_dataset
 from dask_mcsvm.training import (
+    EARLY_SHRINK,
     ArraySource,
     DatasetSource,
     Fit,
@@ -31,25 +34,55 @@ def fit_early_shrink(
             f"solver='early_shrink' solves one_vs_rest, not {settings.formulation}; use "
             "formulation='one_vs_rest', or solver='auto'."
         )
-    source, labels, features, totals = (
-        _from_dataset(X, y, sample_weight, estimator.class_weight, settings)
-        if is_lazy(X)
-        else _from_memory(estimator, X, y, sample_weight, classes, settings)
+    read = _from_dataset if is_lazy(X) else _from_memory
+    source, labels, features, totals = read(estimator, X, y, sample_weight, classes, settings)
+    why = (
+        "memory_limit given" if settings.solver == "auto" else "asked for by solver='early_shrink'"
     )
+    return _fit(
+        estimator, source, labels, features, totals, settings, why,
+        partial(train_early_shrink, n_jobs=settings.n_jobs),
+    )  # fmt: skip
+
+
+def fit_blocks(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
+    """The same by block minimization, for all formulations."""
+    from dask_mcsvm.training.block_minimization import (  # imports Dask
+        check_block_options,
+        train_block_minimization,
+    )
+
+    check_block_options(settings.options)
+    source, labels, features, totals = _from_dataset(
+        estimator, X, y, sample_weight, classes, settings
+    )
+    return _fit(
+        estimator, source, labels, features, totals, settings, "memory_limit given, no client",
+        partial(train_block_minimization, formulation=settings.formulation),
+    )  # fmt: skip
+
+
+def _fit(
+    estimator: Any, source: Source, labels: Any, features: dict[str, Any], totals: Any,
+    settings: Settings, why: str, train: Callable[..., Fit],
+) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:  # fmt: skip
     warn_of_precision(settings, source.dtype)
     tau = source.radius() or 1.0 if settings.tau is None else settings.tau
     n, d = source.shape
+    by_blocks = settings.formulation != "one_vs_rest" or settings.solver == "shards"
     plan = PassPlan(
-        "asked for by solver='early_shrink'" if settings.solver != "auto" else "memory_limit given",
-        n, d, labels.size, int(source.entries().sum()), source.dtype.name, settings.n_jobs,
+        why, n, d, labels.size, int(source.entries().sum()), source.dtype.name, settings.n_jobs,
         len(source.row_offsets) - 1, settings.memory_limit,
+        "shards" if by_blocks else EARLY_SHRINK, settings.formulation,
     )  # fmt: skip
     with progress(settings.verbose, settings.callbacks) as on_epoch:
-        fit = train_early_shrink(
+        fit = train(
             source, C=settings.C, tau=tau, tol=settings.tol, max_epochs=settings.max_epochs,
-            seed=settings.seed, n_jobs=settings.n_jobs, memory_limit=settings.memory_limit,
-            scratch=settings.scratch, checkpoint=settings.checkpoint, resume=settings.resume,
-            options=settings.options, on_epoch=on_epoch,
+            seed=settings.seed, memory_limit=settings.memory_limit, scratch=settings.scratch,
+            checkpoint=settings.checkpoint, resume=settings.resume, options=settings.options,
+            on_epoch=on_epoch,
         )  # fmt: skip
     trained = Trained(
         formulation=settings.formulation, C=settings.C, tau=float(tau),
@@ -60,7 +93,7 @@ def fit_early_shrink(
 
 
 def _from_dataset(
-    X: Any, y: Any, sample_weight: Any, class_weight: Any, settings: Settings
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
 ) -> tuple[Source, Any, dict[str, Any], Any]:
     if not isinstance(X, Dataset):
         try:
@@ -75,9 +108,11 @@ def _from_dataset(
             f"{X.path} is a dataset, which has labels and weights of its own; type fit(path) "
             "without y and sample_weight."
         )
+    if classes is not None and not np.array_equal(np.unique(classes), X.classes):
+        raise ValueError("classes differ from those of the dataset; leave classes out.")
     codes, weights = X.read_labels(), X.read_weights()
     counts = np.bincount(codes, weights, minlength=X.n_classes).astype(np.float64)
-    factors = class_weights(class_weight, X.classes, counts)
+    factors = class_weights(estimator.class_weight, X.classes, counts)
     dtype = working_dtype(X.dtype, settings.dtype)
     source = DatasetSource(X, dtype, factors)
     return source, X.classes, {"n_features_in_": X.shape[1]}, factors * counts

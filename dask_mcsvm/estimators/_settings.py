@@ -100,9 +100,23 @@ def wants_early_shrink(X: Any, settings: Settings) -> bool:
     """Asked for, or what "auto" takes for a dataset that has to be read within a limit."""
     if settings.solver == EARLY_SHRINK:
         return True
+    limited = _is_limited(X, settings) and settings.formulation == "one_vs_rest"
+    return settings.solver == "auto" and limited
+
+
+def wants_blocks(X: Any, settings: Settings) -> bool:
+    """Whether `shards` reads a dataset within a limit, one block after another, in this process."""
+    if not _is_limited(X, settings) or settings.solver not in ("auto", "shards"):
+        return False
+    from dask_mcsvm.training.runner import LocalRunner, find_runner  # imports Dask
+
+    alone = isinstance(find_runner(), LocalRunner)
+    return alone and settings.options.get("lanes", 1) == 1
+
+
+def _is_limited(X: Any, settings: Settings) -> bool:
     on_disk = isinstance(X, str | os.PathLike) or type(X).__name__ == "Dataset"
-    limited = settings.memory_limit is not None and on_disk
-    return settings.solver == "auto" and limited and settings.formulation == "one_vs_rest"
+    return on_disk and settings.memory_limit is not None
 
 
 def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:

@@ -196,6 +196,7 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
             from dask_mcsvm.estimators._larank_stream import fit_stream
 
             run, outcome, learned, gamma = fit_stream(self, settings, X, y, sample_weight, classes)
+            self._warn_unless_converged(settings, outcome)
             self._remember(run, outcome, learned, gamma, None)
             return self
         data = self._check(X, y, sample_weight, classes, settings.dtype)
@@ -204,8 +205,7 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         examples = run.examples(rows, data.y, settings.C * data.weights)
         with progress(settings.verbose, settings.callbacks) as on_epoch:
             outcome = run_epochs(run, examples, settings, on_epoch)
-        if outcome.stop == "max_epochs" and settings.tol != 0:
-            self._warn(settings, outcome)
+        self._warn_unless_converged(settings, outcome)
         numbers = None if data.kept is None else np.flatnonzero(data.kept)
         learned = {"classes_": data.classes, **data.features}
         self._remember(run.copy(), outcome, learned, gamma, numbers)  # a copy has no cache to hold
@@ -295,7 +295,9 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
             **how,
         )
 
-    def _warn(self, settings: Settings, outcome: Outcome) -> None:
+    def _warn_unless_converged(self, settings: Settings, outcome: Outcome) -> None:
+        if outcome.stop != "max_epochs" or settings.tol == 0:
+            return
         name, epochs = type(self).__name__, settings.max_epochs
         tol = settings.C / outcome.primal if settings.tol is None else settings.tol
         message = convergence_message(name, epochs, outcome.gap, tol)

@@ -26,6 +26,7 @@ from dask_mcsvm.estimators._settings import (
     plan_for,
     pose,
     read_settings,
+    wants_blocks,
     wants_early_shrink,
     warn_of_precision,
 )
@@ -51,7 +52,8 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         features: Newton steps on all rows at once. The others work on Dask: "shards" by row
         chunks, for all formulations; "rounds" (weston_watkins), "averaging" (lee_lin_wahba) and
         "classes" (one_vs_rest) by groups of classes, for models larger than a worker.
-        "early_shrink" (one_vs_rest) reads a dataset several times larger than memory.
+        "early_shrink" (one_vs_rest) reads a dataset several times larger than memory; so does
+        "shards" with a `memory_limit` and no Dask client: block minimization, one machine.
     C : float
         Cost of a unit of loss, above 0. Large values fit the rows, small ones keep W small.
     tol : float
@@ -82,8 +84,8 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         On Dask without a checkpoint: a folder, seen by all workers, for the state of the fit.
         By default a temporary one, if all workers are on this machine.
     memory_limit : int, text such as "2GB", or None
-        With "early_shrink": bytes to use beyond what the process holds. On Dask: rows stay in the
-        workers' memory between epochs only if they take less than 0.4 of it.
+        A dataset without a Dask client: bytes to use beyond what the process holds. On Dask: rows
+        stay in the workers' memory between epochs only if they take less than 0.4 of it.
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
@@ -310,6 +312,8 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         # Dask and Numba are imported by those who use them.
         if wants_early_shrink(X, settings):
             from dask_mcsvm.estimators._out_of_core import fit_early_shrink as fit_rows
+        elif wants_blocks(X, settings):
+            from dask_mcsvm.estimators._out_of_core import fit_blocks as fit_rows
         else:
             from dask_mcsvm.estimators._lazy import fit_lazy as fit_rows
 

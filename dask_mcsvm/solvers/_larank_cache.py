@@ -165,10 +165,14 @@ def _vacate(model, patterns, block, p, counts):
 
 
 @kernel
-def known_values(model, order, n_patterns, out):
-    """What is cached of the kernel rows of examples `order` into out[:, :P]."""
+def known_values(model, order, slot_of, n_patterns, out):
+    """What is cached of the kernel rows of examples `order` into out[:, :P].
+
+    An example that is a pattern, and will only be visited if it ceases to be one, has its row too.
+    """
     for t in range(order.size):
-        r = model.example_row[order[t]]
+        i = order[t]
+        r = model.row_of[slot_of[i]] if slot_of[i] >= 0 else model.example_row[i]
         if r >= 0:
             for p in range(n_patterns):
                 out[t, p] = model.values[r, p]

@@ -36,7 +36,7 @@ def block_values(run: Any, examples: Examples, order: np.ndarray) -> np.ndarray:
     model.column[:P] = np.arange(P)
     out = np.full((b, P + b), UNKNOWN, run.dtype)
     if model.example_row.size:
-        known_values(model, order, P, out)
+        known_values(model, order, examples.slot_of, P, out)
     counts = run.tally.counts
     if run.kernel.is_external:
         counts[EVALUATIONS] += external_values(run, examples, order, out)

@@ -81,14 +81,15 @@ def ascend(block, m, ids, alpha, w, passes, enough, seed):
     as LIBLINEAR does (Hsieh et al. 2008, section 3.2). Ends early when nothing moved, or when the
     variables of a pass showed less than ``enough`` of the duality gap.
 
-    Changes alpha and w. Returns the rise of the dual and the visits made.
+    Changes alpha and w. Returns the rise of the dual, the visits made, and the gap that the first
+    pass saw: what others have left of it since these variables were last visited.
     """
     order = np.arange(ids.size).astype(np.int32)
-    count, visits, gain = ids.size, 0, 0.0
+    count, visits, gain, shown = ids.size, 0, 0.0, 0.0
     high, low = np.inf, -np.inf
     tiny = 2 * np.float64(np.finfo(alpha.dtype).eps)
     state = np.uint64(seed)
-    for _ in range(passes):
+    for number in range(passes):
         state = shuffle(order, count, state)
         visits += count
         highest, lowest, gap, moved, t = 0.0, 0.0, 0.0, False, 0
@@ -119,11 +120,13 @@ def ascend(block, m, ids, alpha, w, passes, enough, seed):
                 moved = True
                 gain -= change * (g + 0.5 * A * change)
                 row_axpy(block.rows, i, w, block.tau, w.dtype.type(sign * change))
+        if number == 0:
+            shown = gap
         if not moved or gap <= enough or count == 0:
             break
         high = highest if highest > 0 else np.inf
         low = lowest if lowest < 0 else -np.inf
-    return gain, visits
+    return gain, visits, shown
 
 
 @kernel

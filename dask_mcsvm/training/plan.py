@@ -124,7 +124,7 @@ def make_plan(
 
 @dataclass(frozen=True)
 class PassPlan:
-    """What a fit by early shrinking will do."""
+    """What a fit out of core will do: early shrinking, or shards in one process."""
 
     reason: str
     n: int
@@ -139,6 +139,9 @@ class PassPlan:
     formulation: str = "one_vs_rest"
 
     def __str__(self) -> str:
+        passes = "one pass over all rows, then over those still free"
+        if self.solver != EARLY_SHRINK:
+            passes = "blocks of chunks that fit in memory together, one after another"
         limit = "no limit" if self.memory_limit is None else f"{self.memory_limit / 2**20:,.0f} MiB"
         return "\n".join(
             [
@@ -146,8 +149,7 @@ class PassPlan:
                 f"formulation  {self.formulation}",
                 f"data         {self.n:,} x {self.d:,}, {self.nnz:,} nonzeros, {self.k:,} classes, "
                 f"{self.dtype}, {self.chunks:,} chunks",
-                f"schedule     one pass over all rows, then over those still free; "
-                f"n_jobs={self.n_jobs}",
+                f"schedule     {passes}; n_jobs={self.n_jobs}",
                 f"memory       {limit} beyond what the process holds",
             ]
         )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -13,6 +16,10 @@ import scipy.sparse as sp
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Dataset
+
+logger = logging.getLogger("dask_mcsvm")
+
+LOG_SECONDS = 10.0
 
 
 class Chunk(NamedTuple):
@@ -49,6 +56,26 @@ class Source(Protocol):
 
     def identity(self) -> dict[str, Any]:
         """JSON values that differ where the rows do."""
+
+
+def read_ahead(source: Source, order: Sequence[int]) -> Iterator[tuple[int, Chunk]]:
+    """Blocks in the given order, the next one read while this one is at work."""
+    n, done = source.shape[0], 0
+    begun = told = time.perf_counter()
+    with ThreadPoolExecutor(1) as reader:
+        ahead = reader.submit(source.read, order[0])
+        for b, after in zip(order, [*order[1:], None], strict=True):
+            chunk = ahead.result()
+            if after is not None:
+                ahead = reader.submit(source.read, after)
+            done += chunk.y.size
+            yield b, chunk
+            del chunk  # before the next one comes
+            now = time.perf_counter()
+            if now - told >= LOG_SECONDS:
+                told, speed = now, done / (now - begun)
+                left = (n - done) / speed
+                logger.info("  %s of %s rows, %.3g rows/s, %.0f s left", done, n, speed, left)
 
 
 @dataclass(frozen=True, eq=False)

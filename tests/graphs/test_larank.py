@@ -11,6 +11,7 @@ from distributed import Client, LocalCluster
 from sklearn.datasets import make_blobs
 
 from dask_mcsvm import LaRankSVC
+from dask_mcsvm.errors import ConvergenceWarning
 from dask_mcsvm.graphs import larank as graphs
 from dask_mcsvm.solvers.larank import Kernel, LaRank
 from dask_mcsvm.storage import write_dataset
@@ -22,6 +23,14 @@ LAZY_X, LAZY_Y = da.from_array(X, chunks=(35, 4)), da.from_array(Y, chunks=35)
 
 def lazy_csr():
     return LAZY_X.map_blocks(sp.csr_matrix, dtype=X.dtype, meta=sp.csr_matrix((0, 4)))
+
+
+def test_epochs_that_run_out_before_the_gap_is_closed_are_a_warning():
+    model = LaRankSVC(gamma=2.0, stop="gap", tol=1e-9, max_epochs=1, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"LaRankSVC stopped after max_epochs=1 with rel"):
+        model.fit(LAZY_X, LAZY_Y)
+    assert model.stop_ == "max_epochs"
+    assert model.gap_ > 1e-9
 
 
 def test_a_visit_leaves_the_model_it_was_given_alone():
@@ -93,7 +102,7 @@ def test_every_scheduler_gives_the_same_bytes(tmp_path):
             found.append(model.fit(LAZY_X, LAZY_Y).decision_function(X).tobytes())
     write_dataset(tmp_path / "set.zarr", X, Y, block_rows=35)
     cluster = LocalCluster(
-        n_workers=2, processes=False, threads_per_worker=1, dashboard_address=None
+        n_workers=2, processes=False, threads_per_worker=1, dashboard_address=":0"
     )
     with cluster, Client(cluster):
         found.append(model.fit(LAZY_X, LAZY_Y).decision_function(X).tobytes())

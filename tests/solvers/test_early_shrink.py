@@ -75,13 +75,15 @@ def test_a_visit_is_the_exact_step_of_the_specification(csr, dtype, m):
     for i in range(0, 50, 7):
         ids, w = np.array([i], np.int32), problem.W[m].copy()
         alpha = problem.alpha[ids, m].astype(dtype)
-        gain, visits = ascend(problem.block, m, ids, alpha, w, 1, 0.0, 1)
+        gap = look(problem.block, m, ids, alpha, w, 0.0, np.empty(1, np.bool_))
+        gain, visits, shown = ascend(problem.block, m, ids, alpha, w, 1, 0.0, 1)
         expected = problem.svm.example_step(
             i, problem.alpha, problem.W.T.astype(np.float64), problem.Z, problem.y
         )[m]
         after = problem.alpha.copy()
         after[i, m] = alpha[0]
         assert visits == 1
+        np.testing.assert_allclose(shown, gap, rtol=1e-12)  # as it was before the step
         np.testing.assert_allclose(alpha[0], expected, **precision(problem))
         np.testing.assert_allclose(
             w, problem.svm.weights(after, problem.Z, problem.y)[:, m], **precision(problem)
@@ -110,7 +112,7 @@ def test_what_is_not_listed_is_left_alone():
     problem = toy()
     ids = np.array([3, 8, 20], np.int32)
     alpha, w = problem.alpha[ids, 1].copy(), problem.W[1].copy()
-    gain, _ = ascend(problem.block, 1, ids, alpha, w, 5, 0.0, 0)
+    gain, *_ = ascend(problem.block, 1, ids, alpha, w, 5, 0.0, 0)
     before = problem.svm.dual(problem.alpha, problem.Z, problem.y)
     problem.alpha[ids, 1] = alpha
     assert gain > 0
@@ -137,7 +139,7 @@ def test_a_row_without_features_gets_its_optimum_at_once():
     problem = toy(tau=0.0, start="zero")
     problem.X[4] = 0.0
     ids, alpha, w = np.array([4], np.int32), np.zeros(1), np.zeros(7)
-    gain, _ = ascend(problem.block, 0, ids, alpha, w, 1, 0.0, 0)
+    gain, *_ = ascend(problem.block, 0, ids, alpha, w, 1, 0.0, 0)
     assert alpha[0] == gain == problem.C[4]
     awake = np.ones(1, np.bool_)
     look(problem.block, 0, ids, alpha, w, np.inf, awake)

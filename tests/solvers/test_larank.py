@@ -9,7 +9,7 @@ from solvers.larank_reference import ReferenceLaRank
 
 from dask_mcsvm._validation import as_rows
 from dask_mcsvm.formulations import CrammerSinger
-from dask_mcsvm.solvers.larank import Kernel, LaRank, kernel_matrix
+from dask_mcsvm.solvers.larank import BLOCK_ROWS, Kernel, LaRank, kernel_matrix
 
 N, D, K = 90, 6, 4
 GAMMA = 0.1
@@ -171,6 +171,19 @@ def test_kept_rows_spare_kernel_values():
     processed(fresh, X, y, C, epochs=3)
     assert same_model(kept, fresh)
     assert kept.counters["kernel_evaluations"] < fresh.counters["kernel_evaluations"]
+
+
+def test_kernel_rows_of_patterns_are_not_computed_again():
+    X, y, C = problem()
+    run = make_run(X)
+    examples = processed(run, X, y, C, epochs=2, keep_rows=True)
+    run.tau = np.inf  # nothing moves any more: all that is left are values within a block
+    counts = []
+    for _ in range(3):
+        run.process(examples, np.arange(N), keep_rows=True)
+        counts.append(run.counters["kernel_evaluations"])
+    blocks = [len(part) for part in np.split(np.arange(N), range(BLOCK_ROWS, N, BLOCK_ROWS))]
+    assert np.diff(counts).tolist() == [sum(b * (b - 1) // 2 for b in blocks)] * 2
 
 
 @pytest.mark.parametrize("csr", [False, True], ids=["dense", "csr"])

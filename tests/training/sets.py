@@ -70,7 +70,8 @@ class KillWorker(SchedulerPlugin):
         self.name = f"kill-{task}"
 
     def transition(self, key, start, finish, *args, worker=None, **kwargs):
-        if finish == "memory" and worker in self.pids and key[0] == self.task:
+        name = key[0] if isinstance(key, tuple) else key.rpartition("-")[0]
+        if finish == "memory" and worker in self.pids and name == self.task:
             os.kill(self.pids[worker], signal.SIGKILL)
             self.pids = {}
 

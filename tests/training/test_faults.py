@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from distributed import Client
 from training.sets import KillWorker, lazy, lazy_set, local_cluster, small_set, svm, weights
 
+from dask_mcsvm import LaRankSVC
 from dask_mcsvm.errors import ClusterLostError, DatasetFormatError
 from dask_mcsvm.storage import write_dataset
 
@@ -39,6 +40,19 @@ def test_a_worker_killed_in_the_middle_of_an_epoch_changes_nothing(solver, task,
     left = set(two_processes.run(os.getpid).values()) & set(pids.values())
     assert len(left) == 1
     assert weights(model) == undisturbed(solver)
+
+
+def test_a_worker_killed_with_the_model_of_larank_changes_nothing(two_processes):
+    """The model is on one worker at a time, and there it dies."""
+    model = LaRankSVC(gamma=1.0, max_epochs=2, random_state=0)
+    with dask.config.set(scheduler="synchronous"):
+        alone = model.fit(*lazy_set()).dual_coef_
+    pids = two_processes.run(os.getpid)
+    two_processes.register_plugin(KillWorker(pids, "visit"))
+    on_cluster = model.fit(*lazy_set()).dual_coef_
+    two_processes.wait_for_workers(2, DEADLINE_SECONDS)
+    assert len(set(two_processes.run(os.getpid).values()) & set(pids.values())) == 1
+    assert (on_cluster != alone).nnz == 0
 
 
 CLIENT = """
