@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from dask.task_spec import Task, TaskRef
 
-from dask_mcsvm.errors import CheckpointError, ClusterLostError
-from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.errors import ClusterLostError
 from dask_mcsvm.graphs.state import (
     Bounds,
     Graph,
@@ -30,45 +29,10 @@ from dask_mcsvm.graphs.state import (
 from dask_mcsvm.storage import Checkpoint
 
 from .dask_plan import DaskPlan, make_solver
+from .dask_problem import DaskProblem, refuse_other
 from .problem import Fit, OnEpoch
 from .runner import RESIDENT_SHARE, Runner
-from .source import Source
 from .warm import warm_name, warm_up
-
-
-@dataclass(frozen=True)
-class DaskProblem:
-    """What is to be solved: chunks of rows, and what each costs."""
-
-    source: Source
-    factors: np.ndarray  # (k,) C times the class weight
-    formulation: str
-    tau: float
-    dtype: np.dtype[Any]
-
-    @property
-    def primal_at_zero(self) -> float:
-        """P(0), which the relative gap of Lee-Lin-Wahba is measured by."""
-        total = float(self.factors @ self.source.class_totals)
-        form = FORMULATIONS[self.formulation](self.factors.size, np.ones(1))
-        return form.loss_at_zero * total
-
-    def relative(self, primal: float, dual: float) -> float:
-        """The relative duality gap of this problem's formulation."""
-        return float(relative_gap(self.formulation, primal, dual, self.primal_at_zero))
-
-    def identity(self) -> dict[str, Any]:
-        """What a checkpoint must have been written for."""
-        source = self.source
-        return {
-            "rows": list(source.sizes),
-            "columns": source.n_features,
-            "dtype": self.dtype.name,
-            "checksums": [fact.checksum for fact in source.facts],
-            "formulation": self.formulation,
-            "tau": self.tau,
-            "factors": self.factors.tolist(),
-        }
 
 
 @dataclass(frozen=True)
@@ -151,6 +115,8 @@ class _DaskLoop:
         self.begun = time.perf_counter()
         self.history: list[dict[str, Any]] = []
         self.epoch, self.work, self.dual, self.last_look = 0, 0, 0.0, 0.0
+        #: The gap over its estimate at the last certificate.
+        self.blindness = 1.0
         self.state: State = {}
         self.saved = 0
         self.memory = runner.memory
@@ -209,7 +175,8 @@ class _DaskLoop:
         primal, gap, certified = self.dual + tally.gap, self._estimate(tally), False
         if self._time_to_look(gap):
             primal, self.dual = self._certify()
-            gap, certified = self.problem.relative(primal, self.dual), True
+            seen, gap, certified = gap, self.problem.relative(primal, self.dual), True
+            self.blindness = max(1.0, gap / seen) if seen > 0 else 1.0
         record = {
             "epoch": self.epochs,
             "seconds": time.perf_counter() - self.begun,
@@ -245,7 +212,8 @@ class _DaskLoop:
         if self.tol == 0:
             return False
         waited = self.epoch - self.last_look
-        near = estimate <= 1.2 * self.tol and waited >= min(4, 0.1 * self.epoch)
+        # Visits saw rows at weights that have moved since: by as much as at the last look.
+        near = self.blindness * estimate <= 1.2 * self.tol and waited >= min(4, 0.1 * self.epoch)
         if near or waited >= max(8.0 if np.isnan(estimate) else 16.0, 0.1 * self.epoch):
             self.last_look = self.epoch
             return True
@@ -329,6 +297,7 @@ class _DaskLoop:
             "work": self.work,
             "dual": self.dual,
             "last_look": self.last_look,
+            "blindness": self.blindness,
             "seconds": time.perf_counter() - self.begun,
             "blocks": list(self.state),
             "history": self.history,
@@ -345,7 +314,7 @@ class _DaskLoop:
         self.seed = meta["seed"]
         self.epoch = self.saved = meta["epoch"]
         self.work, self.dual, self.last_look = meta["work"], meta["dual"], meta["last_look"]
-        self.history = meta["history"]
+        self.blindness, self.history = meta["blindness"], meta["history"]
         self.begun -= meta["seconds"]
         generation = self.store.generation
         assert generation is not None
@@ -356,37 +325,3 @@ class _DaskLoop:
 def weights_of(block: Any) -> Any:
     """W of a block of state."""
     return block.W
-
-
-def refuse_other(
-    meta: dict[str, Any], problem: DaskProblem, plan: DaskPlan, seed: int | None
-) -> None:
-    """An error if a checkpoint is of other data or other parameters."""
-    was, now = meta["identity"], problem.identity()
-    for name in ("rows", "columns", "checksums"):
-        if was[name] != now[name]:
-            raise CheckpointError(
-                f"the checkpoint was written for other data ({name} differ); pass the same X, y "
-                "and sample_weight, or another checkpoint path."
-            )
-    for name in ("formulation", "dtype", "tau", "factors"):
-        if was[name] != now[name]:
-            raise CheckpointError(
-                f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
-                "same parameters, or another checkpoint path."
-            )
-    if _decisive(meta["plan"]) != _decisive(plan.to_json()):
-        raise CheckpointError(
-            f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
-            "the same solver and solver_options, or another checkpoint path."
-        )
-    if seed is not None and seed != meta["seed"]:
-        raise CheckpointError(
-            "the checkpoint was written with another random_state; pass the same, or none."
-        )
-
-
-def _decisive(plan: dict[str, Any]) -> dict[str, Any]:
-    """What of a plan, as it is or out of JSON, changes the steps."""
-    groups = [list(group) for group in plan["groups"]]
-    return {**plan, "groups": groups, "save_every": None}
