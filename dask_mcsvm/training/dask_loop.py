@@ -7,7 +7,8 @@ import shutil
 import tempfile
 import time
 import uuid
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from dask.task_spec import Task, TaskRef
 
-from dask_mcsvm.errors import ClusterLostError
+from dask_mcsvm.errors import ClusterLostError, FitInterrupted, WorkersKilledError
 from dask_mcsvm.graphs.state import (
     Bounds,
     Graph,
@@ -33,6 +34,9 @@ from .dask_problem import DaskProblem, refuse_other
 from .problem import Fit, OnEpoch
 from .runner import RESIDENT_SHARE, Runner
 from .warm import warm_name, warm_up
+
+#: What a fit is after an epoch, besides what its blocks hold.
+COUNTED = ("epoch", "work", "dual", "last_look", "blindness", "history", "state")
 
 
 @dataclass(frozen=True)
@@ -65,15 +69,34 @@ def train_on_dask(
         loop.is_kept = keeping.checkpoint is not None
         if keeping.resume and keeping.checkpoint is not None:
             loop.resume(seed_is_given)
-        try:
+        if keeping.checkpoint is None:
             return loop.run()
-        except ClusterLostError as error:
-            if keeping.checkpoint is None:
-                raise
-            raise ClusterLostError(
-                f"{error}; start one and type fit again with checkpoint={keeping.checkpoint!r}, "
-                "resume=True."
-            ) from error.__cause__
+        with _naming(keeping.checkpoint, loop):
+            return loop.run()
+
+
+@contextmanager
+def _naming(checkpoint: str, loop: _DaskLoop) -> Iterator[None]:
+    """Errors of a fit that can go on say from where."""
+    try:
+        yield
+    except ClusterLostError as error:
+        raise ClusterLostError(
+            f"{error}; start one and type fit again with checkpoint={checkpoint!r}, resume=True."
+        ) from error.__cause__
+    except WorkersKilledError as error:
+        raise WorkersKilledError(
+            f"{error}; with the same chunks the fit goes on from checkpoint={checkpoint!r}, "
+            "resume=True."
+        ) from error.__cause__
+    except KeyboardInterrupt:
+        epoch = loop.save_finished()
+        if epoch == 0:
+            raise
+        raise FitInterrupted(
+            f"Stopped by Ctrl-C; {checkpoint} holds the fit after {epoch} "
+            f"epoch{'s' * (epoch > 1)}: type fit again with resume=True."
+        ) from None
 
 
 def _place(keeping: Keeping, runner: Runner, stack: ExitStack) -> str:
@@ -118,6 +141,8 @@ class _DaskLoop:
         #: The gap over its estimate at the last certificate.
         self.blindness = 1.0
         self.state: State = {}
+        #: As it was after the last whole epoch, with its state, if that is still held.
+        self.finished: dict[str, Any] = {}
         self.saved = 0
         self.memory = runner.memory
         #: Class scores of one epoch.
@@ -168,8 +193,8 @@ class _DaskLoop:
     def _one_epoch(self) -> str | None:
         begun = time.perf_counter()
         stage = self.solver.epoch(self.state, self.epoch)
-        self.epoch += 1
         tally: Tally = self._advance(stage)
+        self.epoch += 1
         self.work += max(1, tally.work)
         self.dual += tally.gain
         primal, gap, certified = self.dual + tally.gap, self._estimate(tally), False
@@ -192,6 +217,8 @@ class _DaskLoop:
         self.history.append(record)
         if self.epoch - self.saved >= self.plan.save_every:
             self._save()
+        self.finished = {name: getattr(self, name) for name in COUNTED}
+        self.finished["history"] = list(self.history)
         if self.on_epoch is not None and self.on_epoch(dict(record)):
             return "callback"
         return self._reached_tol()
@@ -283,7 +310,6 @@ class _DaskLoop:
 
     def _save(self) -> None:
         """Have the workers write the state and go on from the files: what made it is forgotten."""
-        self.saved = self.epoch
         self.generation = self.store.begin()
         writes, keys = save_state(self.state, self.store.path, self.generation, self.run_id)
         records = self.runner.run({**self.pending, **writes}, [], keys)
@@ -293,16 +319,19 @@ class _DaskLoop:
             "identity": self.problem.identity(),
             "plan": self.plan.to_json(),
             "seed": self.seed,
-            "epoch": self.epoch,
-            "work": self.work,
-            "dual": self.dual,
-            "last_look": self.last_look,
-            "blindness": self.blindness,
+            **{name: getattr(self, name) for name in COUNTED if name != "state"},
             "seconds": time.perf_counter() - self.begun,
             "blocks": list(self.state),
-            "history": self.history,
         }
         self.store.commit(self.generation, records, meta)
+        self.saved = self.epoch
+
+    def save_finished(self) -> int:
+        """Save the last whole epoch, if its state is still there; which one is on disk then."""
+        if self.finished.get("state") is self.state and self.finished["epoch"] != self.saved:
+            vars(self).update(self.finished)
+            self._save()
+        return self.saved
 
     def resume(self, seed_is_given: bool) -> None:
         """Go on from the last checkpoint, if there is one and it is of this problem."""
@@ -312,9 +341,8 @@ class _DaskLoop:
         _, meta = found
         refuse_other(meta, self.problem, self.plan, self.seed if seed_is_given else None)
         self.seed = meta["seed"]
-        self.epoch = self.saved = meta["epoch"]
-        self.work, self.dual, self.last_look = meta["work"], meta["dual"], meta["last_look"]
-        self.blindness, self.history = meta["blindness"], meta["history"]
+        vars(self).update({name: meta[name] for name in COUNTED if name != "state"})
+        self.saved = self.epoch
         self.begun -= meta["seconds"]
         generation = self.store.generation
         assert generation is not None

@@ -11,7 +11,7 @@ import dask.threaded
 from dask.optimization import cull
 from dask.task_spec import DataNode
 
-from dask_mcsvm.errors import ClusterLostError
+from dask_mcsvm.errors import ClusterLostError, WorkersKilledError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -103,8 +103,12 @@ class ClientRunner:
         self._refuse_lost()
         with translated_losses():
             futures = list(self.client.get(graph, [*hold, *fetch], sync=False))
-            self._wait(futures[len(hold) :])
-            values: list[Any] = self.client.gather(futures[len(hold) :])
+            try:
+                self._wait(futures[len(hold) :])
+                values: list[Any] = self.client.gather(futures[len(hold) :])
+            except KeyboardInterrupt:  # what is left of the graph must not go on
+                self.client.cancel(futures)
+                raise
         self.held.update(zip(hold, futures, strict=False))
         return values
 
@@ -153,15 +157,26 @@ class ClientRunner:
 
 @contextmanager
 def translated_losses() -> Iterator[None]:
-    """Dask's several ways to say that the cluster is gone as one error."""
+    """Dask's several ways to say that workers or all of the cluster are gone, in our words."""
     from concurrent.futures import CancelledError
 
+    from distributed import KilledWorker
     from distributed.comm.core import CommClosedError
 
     try:
         yield
     except (CommClosedError, CancelledError) as error:
         raise ClusterLostError(f"the Dask cluster went away ({error!r})") from error
+    except KilledWorker as error:
+        name = error.task[0] if isinstance(error.task, tuple) else error.task
+        limit = getattr(error.last_worker, "memory_limit", 0)
+        room = f" with a memory limit of {limit / 2**20:,.0f} MiB" if limit else ""
+        raise WorkersKilledError(
+            f"the task {name!r} was running on {error.allowed_failures + 1} workers, one after "
+            f"another, when they died, the last one{room}: its chunk of rows is probably too large "
+            "for them; use smaller chunks, X.rechunk({0: rows}) or write_dataset(..., "
+            "block_rows=rows), or workers with more memory"
+        ) from error
 
 
 def this_machine() -> set[str]:
