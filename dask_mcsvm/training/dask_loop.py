@@ -167,6 +167,7 @@ class _DaskLoop:
         else:
             self.dual = self._advance(self.solver.start()).gain
         stop = self._reached_tol()
+        self.spent = self.runner.spent()
         # To the nearest epoch: visits by preference are n·k scores on average, not each time.
         while stop is None and round(self.epochs) < self.max_epochs:
             stop = self._one_epoch()
@@ -213,6 +214,7 @@ class _DaskLoop:
             "violation": tally.violation,
             "tasks": len(stage.graph),
             "epoch_seconds": time.perf_counter() - begun,
+            **self._spent(),
         }
         self.history.append(record)
         if self.epoch - self.saved >= self.plan.save_every:
@@ -222,6 +224,13 @@ class _DaskLoop:
         if self.on_epoch is not None and self.on_epoch(dict(record)):
             return "callback"
         return self._reached_tol()
+
+    def _spent(self) -> dict[str, Any]:
+        """For the record: seconds by kind of task and bytes sent since the last one."""
+        now = self.runner.spent()
+        seconds, sent = now.since(self.spent)
+        self.spent = now
+        return {"task_seconds": seconds, "bytes": sent} if seconds else {}
 
     def _reached_tol(self) -> str | None:
         """Whether the last epoch, perhaps one before a resume, was certified to be good enough."""

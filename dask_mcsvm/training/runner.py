@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dask.base
 import dask.threaded
@@ -24,6 +24,18 @@ RESIDENT_SHARE = 0.4
 LOOK_SECONDS = 2.0
 
 
+class Spent(NamedTuple):
+    """What workers did so far."""
+
+    seconds: dict[str, float]  # inside tasks, by kind of task: "cs-solve", "cs-combine"
+    sent: int  # bytes, to each other and to the client
+
+    def since(self, before: Spent) -> Spent:
+        """What was added; a worker that died has taken its part along."""
+        seconds = {k: s - before.seconds.get(k, 0.0) for k, s in self.seconds.items()}
+        return Spent({k: s for k, s in seconds.items() if s > 0}, max(0, self.sent - before.sent))
+
+
 class Runner(Protocol):
     """Runs graphs that refer to values held from earlier ones."""
 
@@ -35,6 +47,9 @@ class Runner(Protocol):
 
     def prepare(self, what: str, work: Callable[[], object]) -> None:
         """Have every process that runs graphs, also a later one, do some work before others."""
+
+    def spent(self) -> Spent:
+        """Of all workers since they were started; nothing where nobody counts it."""
 
     @property
     def memory(self) -> int:
@@ -81,6 +96,9 @@ class LocalRunner:
 
     def prepare(self, what: str, work: Callable[[], object]) -> None:
         """Nothing: kernels are compiled when they are first called, here."""
+
+    def spent(self) -> Spent:
+        return Spent({}, 0)
 
     @property
     def memory(self) -> int:
@@ -135,6 +153,13 @@ class ClientRunner:
         with translated_losses():
             self.client.register_plugin(CompileKernels(what, work))
 
+    def spent(self) -> Spent:
+        with translated_losses():
+            found = self.client.run(worker_spent, on_error="ignore").values()
+        kinds = sorted({kind for part in found for kind in part.seconds})
+        seconds = {kind: sum(part.seconds.get(kind, 0.0) for part in found) for kind in kinds}
+        return Spent(seconds, sum(part.sent for part in found))
+
     def release(self, keys: Iterable[Any]) -> None:
         for key in keys:
             self.held.pop(key, None)
@@ -177,6 +202,18 @@ def translated_losses() -> Iterator[None]:
             "for them; use smaller chunks, X.rechunk({0: rows}) or write_dataset(..., "
             "block_rows=rows), or workers with more memory"
         ) from error
+
+
+def worker_spent(dask_worker: Any) -> Spent:
+    """What one worker did so far, by its fine performance metrics."""
+    seconds: dict[str, float] = {}
+    sent = 0
+    for (context, *names), value in dict(dask_worker.digests_total).items():
+        if context == "execute" and names[-2:-1] in (["thread-cpu"], ["thread-noncpu"]):
+            seconds[names[1]] = seconds.get(names[1], 0.0) + value
+        elif context == "get-data" and names[-1] == "bytes":
+            sent += int(value)
+    return Spent(seconds, sent)
 
 
 def this_machine() -> set[str]:
