@@ -209,7 +209,7 @@ def workers(n: int, **how: Any) -> Iterator[Client]:
     """A cluster of single-thread worker processes."""
     with (
         LocalCluster(
-            n_workers=n, threads_per_worker=1, processes=True, dashboard_address=None, **how
+            n_workers=n, threads_per_worker=1, processes=True, dashboard_address=":0", **how
         ) as cluster,
         Client(cluster) as client,
     ):

@@ -89,10 +89,10 @@ class DaskPlan:
     def __str__(self) -> str:
         how = f"{len(self.groups)} groups of classes, {self.slices} slices an epoch"
         if self.solver == "shards":
-            side = "one after another" if self.lanes == 1 else f"{self.lanes} side by side"
-            side = "on one worker at a time" if self.blocks == 1 else side
+            side = " one after another" if self.lanes == 1 else f", {self.lanes} side by side"
+            side = " on one worker at a time" if self.blocks == 1 else side
             blocks = f"{self.blocks:,} block{'s' * (self.blocks > 1)} of rows"
-            how = f"{blocks} {side}, {self.slices} steps an epoch or more"
+            how = f"{blocks}{side}, {self.slices} steps an epoch or more"
         return "\n".join(
             [
                 f"solver       {self.solver}: {self.reason}",
