@@ -135,20 +135,23 @@ def _read(path: Path) -> tuple[np.ndarray | sp.csr_array, np.ndarray]:
     return sp.csr_array((parts[0].astype(np.float32, copy=False), *parts[1:]), shape=shape), y
 
 
-def text_like(name: str, recipe: Recipe) -> Dataset:
+def text_like(name: str, recipe: Recipe, part: int | None = None) -> Dataset:
     """Rows like tf-idf of short texts: Zipf's law in words and classes, rows of unit length.
 
     A third of a row's words come from its class, whose words are few and partly shared with other
     classes; the others come from the common vocabulary. Every twentieth label is wrong, so that no
-    W separates the classes.
+    W separates the classes. With a number of a part these are other rows in the same words, so that
+    parts make one set.
     """
-    rng = np.random.default_rng([recipe.n, recipe.d, recipe.k, recipe.words])
+    shape = [recipe.n, recipe.d, recipe.k, recipe.words]
+    rng = np.random.default_rng(shape if part is None else [*shape, part])
+    language = rng if part is None else np.random.default_rng(shape[1:])
     y = _zipf(rng, recipe.k, recipe.n, shift=10)
     y[: recipe.k] = np.arange(recipe.k)  # no class is empty
     lengths = np.maximum(3, rng.lognormal(np.log(recipe.words), 0.5, recipe.n)).astype(np.int64)
     rows = np.repeat(np.arange(recipe.n), lengths)
-    vocabulary = rng.permutation(recipe.d)
-    topics = rng.integers(0, recipe.d, (recipe.k, 50))
+    vocabulary = language.permutation(recipe.d)
+    topics = language.integers(0, recipe.d, (recipe.k, 50))
     own = topics[y[rows], _zipf(rng, 50, rows.size, shift=2)]
     common = _zipf(rng, recipe.d, rows.size, shift=3)
     words = vocabulary[np.where(rng.random(rows.size) < 0.33, own, common)]

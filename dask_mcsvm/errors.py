@@ -5,10 +5,13 @@ from sklearn.exceptions import ConvergenceWarning
 __all__ = [
     "CertificateError",
     "CheckpointError",
+    "ClusterLostError",
     "ConvergenceWarning",
     "DatasetFormatError",
+    "FitInterrupted",
     "ModelFormatError",
     "PrecisionWarning",
+    "WorkersKilledError",
     "advised",
     "bad_parameter",
     "convergence_message",
@@ -34,6 +37,14 @@ class CheckpointError(ValueError):
 
 class ClusterLostError(RuntimeError):
     """The scheduler or all workers went away in the middle of a fit."""
+
+
+class WorkersKilledError(RuntimeError):
+    """A task was running on one worker after another when they died."""
+
+
+class FitInterrupted(KeyboardInterrupt):
+    """Ctrl-C in the middle of a fit that goes on from a checkpoint."""
 
 
 class PrecisionWarning(UserWarning):

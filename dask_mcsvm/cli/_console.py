@@ -23,6 +23,8 @@ IN_THE_SHELL = (
     ("save one with save", "make one with dask mcsvm fit"),
     ("save it again with save(..., overwrite=True)", "fit it again with --overwrite"),
     ("raise max_epochs or tol", "raise --max-epochs or --tol"),
+    ("type fit again with resume=True", "type the same command with --resume"),
+    ("X.rechunk({0: rows}) or write_dataset(..., block_rows=rows)", "convert with --block-rows"),
 )
 
 
@@ -83,10 +85,11 @@ class Console:
                 raise Refused(_file_sentence(error)) from error
             except BrokenPipeError:
                 raise  # `| head` has seen enough; click ends quietly
-            except (OSError, MemoryError) as error:
+            except (OSError, MemoryError, RuntimeError) as error:
                 raise Broken(_file_sentence(error)) from error
-            except KeyboardInterrupt:
-                click.echo("Stopped by Ctrl-C; nothing was written.", err=True)
+            except KeyboardInterrupt as stop:
+                told = str(stop) or "Stopped by Ctrl-C; nothing was written."
+                click.echo(in_the_shell(told), err=True)
                 raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _warn(

@@ -10,8 +10,9 @@ from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import Settings, warn_of_precision
 from dask_mcsvm.graphs.predict import Model, ModelPart, decision_function, predict, predict_topk
-from dask_mcsvm.training.dask_loop import DaskProblem, Keeping, train_on_dask
+from dask_mcsvm.training.dask_loop import Keeping, train_on_dask
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
+from dask_mcsvm.training.dask_problem import DaskProblem
 from dask_mcsvm.training.problem import Fit
 from dask_mcsvm.training.runner import Runner, find_runner
 from dask_mcsvm.training.source import Source, lazy_rows, read_source, share_of_hits
@@ -32,7 +33,7 @@ def pose_lazy(
         n=source.n, d=source.n_features, nnz=source.nnz, counts=source.counts,
         chunks=len(source.sizes), mean_square=source.mean_square, dtype=dtype,
         formulation=settings.formulation, tau=problem.tau, solver=settings.solver,
-        options=settings.options,
+        options=settings.options, memory_limit=settings.memory_limit,
     )  # fmt: skip
     return problem, plan, runner
 

@@ -86,8 +86,8 @@ class ClipSolver:
         left = dict(state) | weights
         looks, value = primal(
             self.rows.keys, [(classes, left[name]) for classes, name in self.weights(left)],
-            formulation=self.formulation, tau=self.rows.tau, name=f"{self.short}-{epoch}",
-            run=self.run,
+            formulation=self.formulation, tau=self.rows.tau, name=self.short,
+            epoch=epoch, run=self.run,
         )  # fmt: skip
         report = (f"{self.short}-bounds-{epoch}", self.run)
         graph[report] = Task(report, tally_bounds, TaskRef(dual), TaskRef(value))

@@ -53,6 +53,7 @@ def primal(
     formulation: str,
     tau: float,
     name: str,
+    epoch: int,
     run: str,
 ) -> tuple[Graph, Key]:
     """Build the tasks that compute P(W); computes nothing.
@@ -67,7 +68,9 @@ def primal(
         The long name.
     tau : float
         Value of the constant feature.
-    name, run : str
+    name : str
+        What the names of the tasks begin with.
+    epoch, run : int, str
         Told apart by these are the tasks of several certificates, and of several fits.
 
     Returns
@@ -87,7 +90,7 @@ def primal(
             looks.insert(0, ("own", look_at_own))
         for what, look in looks:
             for p, (classes, part) in enumerate(parts):
-                key = (f"{name}-primal-{what}", run, c, p)
+                key = (f"{name}-primal-{what}-{epoch}", run, c, p)
                 before = None if seen is None else TaskRef(seen)
                 graph[key] = Task(
                     key, look, TaskRef(block), TaskRef(part), before, classes=classes,
@@ -95,14 +98,14 @@ def primal(
                 )  # fmt: skip
                 seen = key
         assert seen is not None
-        key = (f"{name}-primal-sum", run, c)
+        key = (f"{name}-primal-sum-{epoch}", run, c)
         graph[key] = Task(key, weigh_losses, TaskRef(block), TaskRef(seen), formulation=formulation)
         sums.append(key)
     for p, (_, part) in enumerate(parts):
-        key = (f"{name}-primal-square", run, p)
+        key = (f"{name}-primal-square-{epoch}", run, p)
         graph[key] = Task(key, half_square, TaskRef(part))
         sums.append(key)
-    total = (f"{name}-primal", run)
+    total = (f"{name}-primal-{epoch}", run)
     graph[total] = Task(total, add_up, List(*map(TaskRef, sums)))
     return graph, total
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 Array = npt.NDArray[Any]
+#: Values that are squared at a time.
+SQUARED = 2**18
 
 
 class ChunkFacts(NamedTuple):
@@ -67,15 +70,14 @@ def row_squares(X: Any) -> Array:
     if not sp.issparse(X):
         rows = np.asarray(X)
         return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    data = X.data.astype(np.float64)
-    sums = np.concatenate([[0.0], np.cumsum(data * data)])
-    if not np.isfinite(sums[-1]):  # a sum of the whole chunk would hide which row it is
-        return np.array([float(np.square(data[a:b]).sum()) for a, b in _spans(X.indptr)])
-    return np.asarray(sums[X.indptr[1:]] - sums[X.indptr[:-1]])
-
-
-def _spans(indptr: Array) -> list[tuple[int, int]]:
-    return list(zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True))
+    sums, indptr = np.zeros(X.shape[0]), X.indptr
+    firsts = np.searchsorted(indptr, np.arange(0, X.nnz, SQUARED), side="right") - 1
+    for first, last in pairwise([*np.unique(firsts).tolist(), X.shape[0]]):
+        values = X.data[indptr[first] : indptr[last]].astype(np.float64)
+        starts = indptr[first:last] - indptr[first]
+        filled = np.flatnonzero(np.diff(indptr[first : last + 1]))
+        sums[first + filled] = np.add.reduceat(values * values, starts[filled])
+    return sums
 
 
 def n_bytes(X: Any) -> int:
@@ -90,7 +92,7 @@ def checksum(X: Any, codes: Array, weights: Array) -> int:
     parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (np.asarray(X),)
     crc = 0
     for part in (*parts, codes, weights):
-        crc = zlib.crc32(np.ascontiguousarray(part).tobytes(), crc)
+        crc = zlib.crc32(np.ascontiguousarray(part).view(np.uint8).data, crc)
     return crc
 
 

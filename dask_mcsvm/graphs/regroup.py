@@ -8,7 +8,7 @@ computed again from the source: a lost block costs the chunks it was made of.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,22 @@ def regroup(
     return Regrouped(graph, tuple(blocks))
 
 
+def join_chunks(rows: Rows, n_blocks: int, run: str) -> Rows:
+    """The same rows in fewer blocks, each of neighbouring chunks; computes nothing.
+
+    The tasks that join are named ``join-rows``.
+    """
+    if n_blocks >= len(rows.keys):
+        return rows
+    graph, keys, sizes = dict(rows.graph), [], []
+    for b, part in enumerate(np.array_split(np.arange(len(rows.keys)), n_blocks)):
+        key = ("join-rows", run, b)
+        graph[key] = Task(key, join_blocks, List(*(TaskRef(rows.keys[c]) for c in part.tolist())))
+        keys.append(key)
+        sizes.append(sum(rows.sizes[c] for c in part.tolist()))
+    return replace(rows, graph=graph, keys=tuple(keys), sizes=tuple(sizes))
+
+
 # -- tasks -----------------------------------------------------------------------------------------
 
 
@@ -103,7 +119,7 @@ def pick_part(parts: tuple[RowBlock, ...], g: int) -> RowBlock:
 
 
 def join_blocks(parts: Sequence[RowBlock]) -> RowBlock:
-    """Rows of one group from several chunks as one block."""
+    """Rows from several chunks as one block."""
     X = [part.X for part in parts]
     return RowBlock(
         np.concatenate([part.ids for part in parts]),

@@ -173,8 +173,8 @@ class Rounds:
         dual = self._add_report(graph, left, f"ww-dual-{epoch}")
         parts = [(classes, left[name]) for classes, name in self.weights(left)]
         looks, value = primal(
-            self.held, parts, formulation="weston_watkins", tau=self.rows.tau, name=f"ww-{epoch}",
-            run=self.run,
+            self.held, parts, formulation="weston_watkins", tau=self.rows.tau, name="ww",
+            epoch=epoch, run=self.run,
         )  # fmt: skip
         report = (f"ww-bounds-{epoch}", self.run)
         graph[report] = Task(report, tally_bounds, TaskRef(dual), TaskRef(value))

@@ -7,7 +7,8 @@ import shutil
 import tempfile
 import time
 import uuid
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,8 +16,7 @@ from typing import Any
 import numpy as np
 from dask.task_spec import Task, TaskRef
 
-from dask_mcsvm.errors import CheckpointError, ClusterLostError
-from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.errors import ClusterLostError, FitInterrupted, WorkersKilledError
 from dask_mcsvm.graphs.state import (
     Bounds,
     Graph,
@@ -30,45 +30,13 @@ from dask_mcsvm.graphs.state import (
 from dask_mcsvm.storage import Checkpoint
 
 from .dask_plan import DaskPlan, make_solver
+from .dask_problem import DaskProblem, refuse_other
 from .problem import Fit, OnEpoch
 from .runner import RESIDENT_SHARE, Runner
-from .source import Source
 from .warm import warm_name, warm_up
 
-
-@dataclass(frozen=True)
-class DaskProblem:
-    """What is to be solved: chunks of rows, and what each costs."""
-
-    source: Source
-    factors: np.ndarray  # (k,) C times the class weight
-    formulation: str
-    tau: float
-    dtype: np.dtype[Any]
-
-    @property
-    def primal_at_zero(self) -> float:
-        """P(0), which the relative gap of Lee-Lin-Wahba is measured by."""
-        total = float(self.factors @ self.source.class_totals)
-        form = FORMULATIONS[self.formulation](self.factors.size, np.ones(1))
-        return form.loss_at_zero * total
-
-    def relative(self, primal: float, dual: float) -> float:
-        """The relative duality gap of this problem's formulation."""
-        return float(relative_gap(self.formulation, primal, dual, self.primal_at_zero))
-
-    def identity(self) -> dict[str, Any]:
-        """What a checkpoint must have been written for."""
-        source = self.source
-        return {
-            "rows": list(source.sizes),
-            "columns": source.n_features,
-            "dtype": self.dtype.name,
-            "checksums": [fact.checksum for fact in source.facts],
-            "formulation": self.formulation,
-            "tau": self.tau,
-            "factors": self.factors.tolist(),
-        }
+#: What a fit is after an epoch, besides what its blocks hold.
+COUNTED = ("epoch", "work", "dual", "last_look", "blindness", "history", "state")
 
 
 @dataclass(frozen=True)
@@ -101,15 +69,34 @@ def train_on_dask(
         loop.is_kept = keeping.checkpoint is not None
         if keeping.resume and keeping.checkpoint is not None:
             loop.resume(seed_is_given)
-        try:
+        if keeping.checkpoint is None:
             return loop.run()
-        except ClusterLostError as error:
-            if keeping.checkpoint is None:
-                raise
-            raise ClusterLostError(
-                f"{error}; start one and type fit again with checkpoint={keeping.checkpoint!r}, "
-                "resume=True."
-            ) from error.__cause__
+        with _naming(keeping.checkpoint, loop):
+            return loop.run()
+
+
+@contextmanager
+def _naming(checkpoint: str, loop: _DaskLoop) -> Iterator[None]:
+    """Errors of a fit that can go on say from where."""
+    try:
+        yield
+    except ClusterLostError as error:
+        raise ClusterLostError(
+            f"{error}; start one and type fit again with checkpoint={checkpoint!r}, resume=True."
+        ) from error.__cause__
+    except WorkersKilledError as error:
+        raise WorkersKilledError(
+            f"{error}; with the same chunks the fit goes on from checkpoint={checkpoint!r}, "
+            "resume=True."
+        ) from error.__cause__
+    except KeyboardInterrupt:
+        epoch = loop.save_finished()
+        if epoch == 0:
+            raise
+        raise FitInterrupted(
+            f"Stopped by Ctrl-C; {checkpoint} holds the fit after {epoch} "
+            f"epoch{'s' * (epoch > 1)}: type fit again with resume=True."
+        ) from None
 
 
 def _place(keeping: Keeping, runner: Runner, stack: ExitStack) -> str:
@@ -151,7 +138,11 @@ class _DaskLoop:
         self.begun = time.perf_counter()
         self.history: list[dict[str, Any]] = []
         self.epoch, self.work, self.dual, self.last_look = 0, 0, 0.0, 0.0
+        #: The gap over its estimate at the last certificate.
+        self.blindness = 1.0
         self.state: State = {}
+        #: As it was after the last whole epoch, with its state, if that is still held.
+        self.finished: dict[str, Any] = {}
         self.saved = 0
         self.memory = runner.memory
         #: Class scores of one epoch.
@@ -176,6 +167,7 @@ class _DaskLoop:
         else:
             self.dual = self._advance(self.solver.start()).gain
         stop = self._reached_tol()
+        self.spent = self.runner.spent()
         # To the nearest epoch: visits by preference are n·k scores on average, not each time.
         while stop is None and round(self.epochs) < self.max_epochs:
             stop = self._one_epoch()
@@ -202,14 +194,15 @@ class _DaskLoop:
     def _one_epoch(self) -> str | None:
         begun = time.perf_counter()
         stage = self.solver.epoch(self.state, self.epoch)
-        self.epoch += 1
         tally: Tally = self._advance(stage)
+        self.epoch += 1
         self.work += max(1, tally.work)
         self.dual += tally.gain
         primal, gap, certified = self.dual + tally.gap, self._estimate(tally), False
         if self._time_to_look(gap):
             primal, self.dual = self._certify()
-            gap, certified = self.problem.relative(primal, self.dual), True
+            seen, gap, certified = gap, self.problem.relative(primal, self.dual), True
+            self.blindness = max(1.0, gap / seen) if seen > 0 else 1.0
         record = {
             "epoch": self.epochs,
             "seconds": time.perf_counter() - self.begun,
@@ -221,13 +214,23 @@ class _DaskLoop:
             "violation": tally.violation,
             "tasks": len(stage.graph),
             "epoch_seconds": time.perf_counter() - begun,
+            **self._spent(),
         }
         self.history.append(record)
         if self.epoch - self.saved >= self.plan.save_every:
             self._save()
+        self.finished = {name: getattr(self, name) for name in COUNTED}
+        self.finished["history"] = list(self.history)
         if self.on_epoch is not None and self.on_epoch(dict(record)):
             return "callback"
         return self._reached_tol()
+
+    def _spent(self) -> dict[str, Any]:
+        """For the record: seconds by kind of task and bytes sent since the last one."""
+        now = self.runner.spent()
+        seconds, sent = now.since(self.spent)
+        self.spent = now
+        return {"task_seconds": seconds, "bytes": sent} if seconds else {}
 
     def _reached_tol(self) -> str | None:
         """Whether the last epoch, perhaps one before a resume, was certified to be good enough."""
@@ -245,7 +248,8 @@ class _DaskLoop:
         if self.tol == 0:
             return False
         waited = self.epoch - self.last_look
-        near = estimate <= 1.2 * self.tol and waited >= min(4, 0.1 * self.epoch)
+        # Visits saw rows at weights that have moved since: by as much as at the last look.
+        near = self.blindness * estimate <= 1.2 * self.tol and waited >= min(4, 0.1 * self.epoch)
         if near or waited >= max(8.0 if np.isnan(estimate) else 16.0, 0.1 * self.epoch):
             self.last_look = self.epoch
             return True
@@ -315,7 +319,6 @@ class _DaskLoop:
 
     def _save(self) -> None:
         """Have the workers write the state and go on from the files: what made it is forgotten."""
-        self.saved = self.epoch
         self.generation = self.store.begin()
         writes, keys = save_state(self.state, self.store.path, self.generation, self.run_id)
         records = self.runner.run({**self.pending, **writes}, [], keys)
@@ -325,15 +328,19 @@ class _DaskLoop:
             "identity": self.problem.identity(),
             "plan": self.plan.to_json(),
             "seed": self.seed,
-            "epoch": self.epoch,
-            "work": self.work,
-            "dual": self.dual,
-            "last_look": self.last_look,
+            **{name: getattr(self, name) for name in COUNTED if name != "state"},
             "seconds": time.perf_counter() - self.begun,
             "blocks": list(self.state),
-            "history": self.history,
         }
         self.store.commit(self.generation, records, meta)
+        self.saved = self.epoch
+
+    def save_finished(self) -> int:
+        """Save the last whole epoch, if its state is still there; which one is on disk then."""
+        if self.finished.get("state") is self.state and self.finished["epoch"] != self.saved:
+            vars(self).update(self.finished)
+            self._save()
+        return self.saved
 
     def resume(self, seed_is_given: bool) -> None:
         """Go on from the last checkpoint, if there is one and it is of this problem."""
@@ -343,9 +350,8 @@ class _DaskLoop:
         _, meta = found
         refuse_other(meta, self.problem, self.plan, self.seed if seed_is_given else None)
         self.seed = meta["seed"]
-        self.epoch = self.saved = meta["epoch"]
-        self.work, self.dual, self.last_look = meta["work"], meta["dual"], meta["last_look"]
-        self.history = meta["history"]
+        vars(self).update({name: meta[name] for name in COUNTED if name != "state"})
+        self.saved = self.epoch
         self.begun -= meta["seconds"]
         generation = self.store.generation
         assert generation is not None
@@ -356,37 +362,3 @@ class _DaskLoop:
 def weights_of(block: Any) -> Any:
     """W of a block of state."""
     return block.W
-
-
-def refuse_other(
-    meta: dict[str, Any], problem: DaskProblem, plan: DaskPlan, seed: int | None
-) -> None:
-    """An error if a checkpoint is of other data or other parameters."""
-    was, now = meta["identity"], problem.identity()
-    for name in ("rows", "columns", "checksums"):
-        if was[name] != now[name]:
-            raise CheckpointError(
-                f"the checkpoint was written for other data ({name} differ); pass the same X, y "
-                "and sample_weight, or another checkpoint path."
-            )
-    for name in ("formulation", "dtype", "tau", "factors"):
-        if was[name] != now[name]:
-            raise CheckpointError(
-                f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
-                "same parameters, or another checkpoint path."
-            )
-    if _decisive(meta["plan"]) != _decisive(plan.to_json()):
-        raise CheckpointError(
-            f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
-            "the same solver and solver_options, or another checkpoint path."
-        )
-    if seed is not None and seed != meta["seed"]:
-        raise CheckpointError(
-            "the checkpoint was written with another random_state; pass the same, or none."
-        )
-
-
-def _decisive(plan: dict[str, Any]) -> dict[str, Any]:
-    """What of a plan, as it is or out of JSON, changes the steps."""
-    groups = [list(group) for group in plan["groups"]]
-    return {**plan, "groups": groups, "save_every": None}

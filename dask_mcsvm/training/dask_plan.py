@@ -13,6 +13,7 @@ import numpy as np
 
 from dask_mcsvm.graphs.averaging import Averaging
 from dask_mcsvm.graphs.classes import Classes
+from dask_mcsvm.graphs.regroup import join_chunks
 from dask_mcsvm.graphs.rounds import Rounds
 from dask_mcsvm.graphs.rows import Rows
 from dask_mcsvm.graphs.schedule import balanced_groups, default_groups, ww_costs
@@ -30,13 +31,26 @@ OPTIONS: dict[str, dict[str, int]] = {
     "classes": {"groups": 1, "passes": 1, "save_every": 1},
 }
 SAVE_EVERY = 10
-#: Multiply-adds that a task should have: Dask spends about 2 ms on a task and 20 on a barrier.
+#: Multiply-adds that a task should have: Dask spends about 2 ms on a task and 20 on a barrier ...
 TASK_WORK = 4e7
-#: Slices per lane: with fewer, chunks solved side by side undo each other's work (news20_bydate to
-#: a gap of 1e-3: 16 epochs with one lane, 19 with 2 and 18 with 8 at this ratio, 60 with 8 lanes
-#: and 10 slices).
-SLICES_PER_LANE = 5
+#: ... and so many more for each weight, which a step with several lanes copies, sends and sums.
+WEIGHT_WORK = 40
+#: Slices of an epoch with one lane. The soft intercept moves between slices, and preferences are
+#: heeded at even distances: one slice takes 12 and 26 epochs where five take 10 (news20_bydate,
+#: onet_titles, Crammer-Singer to a gap of 1e-2).
+SLICES = 5
+#: Slices per lane, if there are several: with fewer, chunks solved side by side undo each other's
+#: work (to a gap of 1e-2, two lanes of 50,000 generated rows: Crammer-Singer 9, Weston-Watkins 12
+#: epochs with 20 slices, 16 and 20 with 10, 25 and more with 5; one lane takes 7 and 8).
+SLICES_PER_LANE = 10
 MAX_LANES = 64
+#: Rows that take no more are joined to one block per lane, whatever their chunks were: a slice is
+#: then a sample of all rows of its lane.
+JOINED_BYTES = 512 * 2**20
+#: Slices, at least, of chunks that are not joined: rows visited long before others look at weights
+#: that have forgotten them (8 chunks of the rows above, one lane: 8 slices are far from the gap
+#: after 25 epochs, 24 take 25, 40 take 16; two lanes take 36 with 12 slices and 10 with 40).
+SLICES_OF_CHUNKS = 40
 #: W as one block while so many bytes of it fit a worker three times over.
 WHOLE_MODEL = 2**30
 
@@ -54,6 +68,7 @@ class DaskPlan:
     nnz: int
     dtype: str
     chunks: int
+    blocks: int
     lanes: int
     slices: int
     passes: int
@@ -70,9 +85,12 @@ class DaskPlan:
         return {name: value for name, value in asdict(self).items() if name != "reason"}
 
     def __str__(self) -> str:
-        how = {
-            "shards": f"{self.lanes} chunks side by side, {self.slices} steps an epoch or more",
-        }.get(self.solver, f"{len(self.groups)} groups of classes, {self.slices} slices an epoch")
+        how = f"{len(self.groups)} groups of classes, {self.slices} slices an epoch"
+        if self.solver == "shards":
+            side = " one after another" if self.lanes == 1 else f", {self.lanes} side by side"
+            side = " on one worker at a time" if self.blocks == 1 else side
+            blocks = f"{self.blocks:,} block{'s' * (self.blocks > 1)} of rows"
+            how = f"{blocks}{side}, {self.slices} steps an epoch or more"
         return "\n".join(
             [
                 f"solver       {self.solver}: {self.reason}",
@@ -120,14 +138,18 @@ def make_dask_plan(
     tau: float,
     solver: str,
     options: Mapping[str, Any] | None,
+    memory_limit: int | None = None,
 ) -> DaskPlan:
     """Decide how to solve a problem of this shape."""
     k = counts.size
     chosen, reason = choose_solver(solver, formulation, (d + 1) * k * dtype.itemsize)
     given = check_dask_options(chosen, options)
-    lanes = given.get("lanes", default_lanes((nnz + n) * k, chunks))
+    lanes = given.get("lanes", default_lanes((nnz + n) * k, (d + 1) * k))
+    lanes = min(lanes, chunks)
+    row_bytes = nnz * (dtype.itemsize + np.dtype(np.int32).itemsize)
+    blocks = lanes if row_bytes <= min(JOINED_BYTES, memory_limit or JOINED_BYTES) else chunks
     slices = given.get(
-        "slices", {"shards": SLICES_PER_LANE * lanes, "averaging": 20}.get(chosen, 4)
+        "slices", {"shards": default_slices(lanes, blocks), "averaging": 20}.get(chosen, 4)
     )
     groups: tuple[tuple[int, ...], ...] = ()
     if chosen != "shards":
@@ -138,8 +160,8 @@ def make_dask_plan(
         )
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
-        dtype=dtype.name, chunks=chunks, lanes=min(lanes, chunks), slices=slices,
-        passes=given.get("passes", 1), groups=groups,
+        dtype=dtype.name, chunks=chunks, blocks=blocks if chosen == "shards" else chunks,
+        lanes=lanes, slices=slices, passes=given.get("passes", 1), groups=groups,
         rho=stiffness(n, mean_square, tau),
         save_every=given.get("save_every", SAVE_EVERY),
     )  # fmt: skip
@@ -160,17 +182,25 @@ def choose_solver(solver: str, formulation: str, model_bytes: int) -> tuple[str,
     return solver, f"asked for by solver={solver!r}"
 
 
-def default_lanes(work: int, chunks: int) -> int:
-    """As many chunks side by side as leave every task a decent size."""
-    lanes = 1
-    while lanes < MAX_LANES and work / (SLICES_PER_LANE * (2 * lanes) ** 2) >= TASK_WORK:
+def default_lanes(work: int, n_weights: int) -> int:
+    """As many blocks side by side as leave every task a decent size."""
+    lanes, least = 1, TASK_WORK + WEIGHT_WORK * n_weights
+    while lanes < MAX_LANES and work / (SLICES_PER_LANE * (2 * lanes) ** 2) >= least:
         lanes *= 2
-    return max(1, min(max(2, lanes), chunks))
+    return lanes
+
+
+def default_slices(lanes: int, blocks: int) -> int:
+    """Steps of an epoch by shards."""
+    if blocks > lanes:
+        return max(SLICES_OF_CHUNKS, SLICES_PER_LANE * lanes)
+    return SLICES if lanes == 1 else SLICES_PER_LANE * lanes
 
 
 def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
     """The object that builds the graphs of a plan."""
     if plan.solver == "shards":
+        rows = join_chunks(rows, plan.blocks, run)
         return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
     if plan.solver == "rounds":
         return Rounds(

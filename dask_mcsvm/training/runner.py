@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dask.base
 import dask.threaded
 from dask.optimization import cull
 from dask.task_spec import DataNode
 
-from dask_mcsvm.errors import ClusterLostError
+from dask_mcsvm.errors import ClusterLostError, WorkersKilledError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -22,6 +22,18 @@ Graph = dict[Any, Any]
 RESIDENT_SHARE = 0.4
 #: How often to look whether the scheduler is still there while waiting for it.
 LOOK_SECONDS = 2.0
+
+
+class Spent(NamedTuple):
+    """What workers did so far."""
+
+    seconds: dict[str, float]  # inside tasks, by kind of task: "cs-solve", "cs-combine"
+    sent: int  # bytes, to each other and to the client
+
+    def since(self, before: Spent) -> Spent:
+        """What was added; a worker that died has taken its part along."""
+        seconds = {k: s - before.seconds.get(k, 0.0) for k, s in self.seconds.items()}
+        return Spent({k: s for k, s in seconds.items() if s > 0}, max(0, self.sent - before.sent))
 
 
 class Runner(Protocol):
@@ -35,6 +47,9 @@ class Runner(Protocol):
 
     def prepare(self, what: str, work: Callable[[], object]) -> None:
         """Have every process that runs graphs, also a later one, do some work before others."""
+
+    def spent(self) -> Spent:
+        """Of all workers since they were started; nothing where nobody counts it."""
 
     @property
     def memory(self) -> int:
@@ -82,6 +97,9 @@ class LocalRunner:
     def prepare(self, what: str, work: Callable[[], object]) -> None:
         """Nothing: kernels are compiled when they are first called, here."""
 
+    def spent(self) -> Spent:
+        return Spent({}, 0)
+
     @property
     def memory(self) -> int:
         from distributed.system import MEMORY_LIMIT
@@ -103,8 +121,12 @@ class ClientRunner:
         self._refuse_lost()
         with translated_losses():
             futures = list(self.client.get(graph, [*hold, *fetch], sync=False))
-            self._wait(futures[len(hold) :])
-            values: list[Any] = self.client.gather(futures[len(hold) :])
+            try:
+                self._wait(futures[len(hold) :])
+                values: list[Any] = self.client.gather(futures[len(hold) :])
+            except KeyboardInterrupt:  # what is left of the graph must not go on
+                self.client.cancel(futures)
+                raise
         self.held.update(zip(hold, futures, strict=False))
         return values
 
@@ -131,6 +153,13 @@ class ClientRunner:
         with translated_losses():
             self.client.register_plugin(CompileKernels(what, work))
 
+    def spent(self) -> Spent:
+        with translated_losses():
+            found = self.client.run(worker_spent, on_error="ignore").values()
+        kinds = sorted({kind for part in found for kind in part.seconds})
+        seconds = {kind: sum(part.seconds.get(kind, 0.0) for part in found) for kind in kinds}
+        return Spent(seconds, sum(part.sent for part in found))
+
     def release(self, keys: Iterable[Any]) -> None:
         for key in keys:
             self.held.pop(key, None)
@@ -153,15 +182,38 @@ class ClientRunner:
 
 @contextmanager
 def translated_losses() -> Iterator[None]:
-    """Dask's several ways to say that the cluster is gone as one error."""
+    """Dask's several ways to say that workers or all of the cluster are gone, in our words."""
     from concurrent.futures import CancelledError
 
+    from distributed import KilledWorker
     from distributed.comm.core import CommClosedError
 
     try:
         yield
     except (CommClosedError, CancelledError) as error:
         raise ClusterLostError(f"the Dask cluster went away ({error!r})") from error
+    except KilledWorker as error:
+        name = error.task[0] if isinstance(error.task, tuple) else error.task
+        limit = getattr(error.last_worker, "memory_limit", 0)
+        room = f" with a memory limit of {limit / 2**20:,.0f} MiB" if limit else ""
+        raise WorkersKilledError(
+            f"the task {name!r} was running on {error.allowed_failures + 1} workers, one after "
+            f"another, when they died, the last one{room}: its chunk of rows is probably too large "
+            "for them; use smaller chunks, X.rechunk({0: rows}) or write_dataset(..., "
+            "block_rows=rows), or workers with more memory"
+        ) from error
+
+
+def worker_spent(dask_worker: Any) -> Spent:
+    """What one worker did so far, by its fine performance metrics."""
+    seconds: dict[str, float] = {}
+    sent = 0
+    for (context, *names), value in dict(dask_worker.digests_total).items():
+        if context == "execute" and names[-2:-1] in (["thread-cpu"], ["thread-noncpu"]):
+            seconds[names[1]] = seconds.get(names[1], 0.0) + value
+        elif context == "get-data" and names[-1] == "bytes":
+            sent += int(value)
+    return Spent(seconds, sent)
 
 
 def this_machine() -> set[str]:

@@ -34,7 +34,9 @@ def warm_up(plan: DaskPlan, *, is_sparse: bool) -> None:
         dtype=plan.dtype, tau=1.0, run="warm",
     )  # fmt: skip
     halves = tuple(range(0, k, 2)), tuple(range(1, k, 2))
-    toy = replace(plan, n=k, d=3, k=k, chunks=1, lanes=1, slices=1, groups=halves, passes=1)
+    toy = replace(
+        plan, n=k, d=3, k=k, chunks=1, blocks=1, lanes=1, slices=1, groups=halves, passes=1
+    )
     solver, runner = make_solver(toy, rows, 0, "warm"), LocalRunner(get_sync)
     runner.run(solver.data, solver.held, [])
     stage = solver.start()

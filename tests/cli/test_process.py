@@ -5,8 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import islice
 
 import pytest
+
+from dask_mcsvm.storage import Checkpoint
 
 DASK = [sys.executable, "-m", "dask", "mcsvm"]
 LONG = ["--tol", "1e-300", "--max-epochs", "1000000000", "--verbose", "1"]
@@ -35,6 +38,32 @@ def test_ctrl_c_in_the_middle_of_a_fit(data, in_folder):
         finally:
             process.kill()
     assert sorted(p.name for p in in_folder.iterdir()) == ["test.zarr", "train.zarr"]
+
+
+def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(data):
+    command = [*DASK, "fit", "train.zarr", "--model", "m.zarr", "--scheduler", "threads"]
+    command += ["--checkpoint", "state", *LONG]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            told = (line for line in process.stderr if line.startswith("epoch "))
+            assert len(list(islice(told, 12))) == 12  # it was saved after ten
+            process.send_signal(signal.SIGINT)
+            *_, last = process.stderr
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
+    found = Checkpoint("state").read()
+    assert found is not None
+    assert found[1]["epoch"] >= 10
+    assert last == (
+        f"Stopped by Ctrl-C; state holds the fit after {found[1]['epoch']} epochs: type the same "
+        "command with --resume.\n"
+    )
+    command[command.index("--max-epochs") + 1] = "1"  # it has more behind it
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=250)
+    assert "m.zarr" in done.stdout
+    assert done.returncode == 3
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")

@@ -6,10 +6,11 @@ import pytest
 import scipy.sparse as sp
 from dask.local import get_sync
 from dask.task_spec import Task
+from graphs.runs import Toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_mcsvm.graphs.regroup import group_of_class, regroup
+from dask_mcsvm.graphs.regroup import group_of_class, join_chunks, regroup
 from dask_mcsvm.graphs.rows import row_blocks
 
 GROUPS = ((0, 3), (1,), (2, 4))
@@ -110,3 +111,17 @@ def test_groups_that_miss_a_class_are_refused_while_building():
 
 def test_every_class_knows_its_group():
     assert group_of_class(GROUPS).tolist() == [0, 1, 2, 0, 2]
+
+
+@given(chunks=st.lists(st.integers(0, 7), min_size=1, max_size=6), n_blocks=st.integers(1, 7))
+def test_joined_chunks_hold_the_same_rows_in_the_same_order(chunks, n_blocks):
+    toy = Toy(n=sum(chunks), chunks=tuple(chunks), csr=True)
+    rows = toy.rows()
+    joined = join_chunks(rows, n_blocks, "t")
+    assert len(joined.keys) == min(n_blocks, len(chunks))
+    assert joined.n == rows.n
+    blocks = get_sync(joined.graph, list(joined.keys))
+    assert joined.sizes == tuple(block.y.size for block in blocks)
+    np.testing.assert_array_equal(np.concatenate([b.ids for b in blocks]), np.arange(toy.n))
+    np.testing.assert_array_equal(np.concatenate([b.y for b in blocks]), toy.y)
+    np.testing.assert_array_equal(np.vstack([b.X.toarray() for b in blocks]), toy.X)

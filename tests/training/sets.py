@@ -18,6 +18,8 @@ SOLVERS = {
     "averaging": "lee_lin_wahba",
     "classes": "one_vs_rest",
 }
+#: So few rows would be one block for one worker.
+TWO_LANES = {"shards": {"lanes": 2}}
 
 
 def small_set(n=160, d=12, k=4, dtype="float64"):
@@ -43,7 +45,7 @@ def lazy(X, chunk=50, csr=False):
 def svm(solver="shards", **parameters):
     """An estimator of few epochs, whose state goes through files more than once."""
     given = {"formulation": SOLVERS.get(solver), "tol": 0, "max_epochs": 5, "random_state": 0}
-    given |= {"solver_options": {"save_every": 2}} | parameters
+    given |= {"solver_options": {"save_every": 2} | TWO_LANES.get(solver, {})} | parameters
     return LinearMCSVC(solver=solver, **{k: v for k, v in given.items() if v is not None})
 
 

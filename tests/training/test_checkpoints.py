@@ -134,7 +134,9 @@ def test_save_every_says_how_often(tmp_path):
     assert Checkpoint(tmp_path / "fit").read()[1]["epoch"] == 5
     # How often a fit is saved changes nothing else.
     model.set_params(solver_options={"save_every": 1}, resume=True, callbacks=(), max_epochs=9)
-    assert weights(model.fit(*lazy_set())) == weights(svm(max_epochs=9).fit(*lazy_set()))
+    assert weights(model.fit(*lazy_set())) == weights(
+        svm(max_epochs=9, solver_options={"save_every": 2}).fit(*lazy_set())
+    )
 
 
 # -- what is refused -------------------------------------------------------------------------------

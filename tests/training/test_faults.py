@@ -15,7 +15,7 @@ from distributed import Client
 from training.sets import KillWorker, lazy, lazy_set, local_cluster, small_set, svm, weights
 
 from dask_mcsvm import LaRankSVC
-from dask_mcsvm.errors import ClusterLostError, DatasetFormatError
+from dask_mcsvm.errors import ClusterLostError, DatasetFormatError, WorkersKilledError
 from dask_mcsvm.storage import write_dataset
 
 DEADLINE_SECONDS = 120
@@ -108,6 +108,41 @@ def test_a_cluster_that_goes_away_names_the_checkpoint(has_checkpoint, tmp_path)
         with dask.config.set(scheduler="synchronous"):
             model.set_params(resume=True, callbacks=()).fit(*lazy_set())
         assert weights(model) == undisturbed()
+
+
+def read_or_die(block, trap):
+    """Rows of a chunk; a worker that reads them when there is a trap dies."""
+    if os.path.exists(trap):
+        os._exit(1)
+    return block
+
+
+def test_a_task_that_kills_its_workers_says_what_to_change(
+    tmp_path, two_processes, process_cluster, monkeypatch
+):
+    monkeypatch.setattr(process_cluster.scheduler, "allowed_failures", 0)
+    path, trap = tmp_path / "fit", tmp_path / "trap"
+    X, y = lazy_set()
+    X = X.map_blocks(read_or_die, str(trap), dtype=X.dtype)
+
+    def set_trap(record):
+        if record["epoch"] > 2.5:
+            trap.touch()
+
+    # Rows that do not stay in memory are read in every epoch.
+    model = svm(max_epochs=EPOCHS, memory_limit=1, callbacks=(set_trap,), checkpoint=path)
+    sentence = (
+        r"the task '.*' was running on 1 workers, one after another, when they died, the last one "
+        r"with a memory limit of .* MiB: its chunk of rows is probably too large for them; use "
+        r"smaller chunks, X.rechunk\({0: rows}\) or write_dataset\(..., block_rows=rows\), or "
+        r"workers with more memory"
+    )
+    sentence += re.escape(
+        f"; with the same chunks the fit goes on from checkpoint={str(path)!r}, resume=True."
+    )
+    with pytest.raises(WorkersKilledError, match=f"^{sentence}$"):
+        model.fit(X, y)
+    two_processes.wait_for_workers(2, DEADLINE_SECONDS)
 
 
 def test_a_bad_value_found_by_a_worker_names_its_row(two_processes):

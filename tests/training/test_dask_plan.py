@@ -1,0 +1,44 @@
+"""The plan of a fit on Dask: which blocks, lanes and slices, from shape and parameters alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_mcsvm.training.dask_plan import make_dask_plan
+
+BIG = dict(n=400_000, d=100_000, nnz=52_000_000, chunks=8)
+
+
+def plan(k=20, options=None, **shape):
+    given = dict(n=1000, d=50, nnz=20_000, chunks=6) | shape
+    return make_dask_plan(
+        counts=np.full(k, given["n"] // k), mean_square=1.0, dtype=np.dtype(np.float32),
+        formulation="crammer_singer", tau=1.0, solver="auto", options=options, **given,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "lanes", "blocks", "slices"),
+    [
+        ({}, 1, 1, 5),
+        (BIG, 1, 1, 5),
+        (BIG | {"d": 5000, "k": 150}, 2, 2, 20),  # more work, and a smaller W to send around
+        (BIG | {"nnz": 10**9, "chunks": 100}, 4, 100, 40),  # too many bytes to be joined
+        (BIG | {"nnz": 70_000_000, "chunks": 3}, 1, 3, 40),
+        (BIG | {"memory_limit": 10**8}, 1, 8, 40),
+        ({"options": {"lanes": 2}}, 2, 2, 20),
+        ({"options": {"lanes": 64}}, 6, 6, 60),  # no more than there are chunks
+        ({"options": {"lanes": 2, "slices": 3}}, 2, 2, 3),
+    ],
+)
+def test_blocks_lanes_and_slices(shape, lanes, blocks, slices):
+    found = plan(**shape)
+    assert (found.lanes, found.blocks, found.slices) == (lanes, blocks, slices)
+
+
+def test_the_plan_in_words_says_where_the_rows_are():
+    one = plan()
+    assert "schedule     1 block of rows on one worker at a time, 5 steps an epoch" in str(one)
+    assert "3 blocks of rows one after another, " in str(replace(one, blocks=3))
+    assert "8 blocks of rows, 2 side by side, " in str(replace(one, blocks=8, lanes=2))
