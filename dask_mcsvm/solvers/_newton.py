@@ -152,9 +152,13 @@ class Preconditioner:
     product, and a preconditioner has digits to spare.
     """
 
-    def __init__(self, grams: Iterable[np.ndarray], rho: float, *, centred: bool) -> None:
-        self.centred = centred
-        self.inverses = np.stack([_inverse(gram, rho) for gram in grams])
+    def __init__(self, inverses: np.ndarray, *, centred: bool) -> None:
+        self.inverses, self.centred = inverses, centred
+
+    @classmethod
+    def of_grams(cls, grams: Iterable[np.ndarray], rho: float, *, centred: bool) -> Preconditioner:
+        """From Σ C_i x_i x_i^T of each block's rows, which are overwritten."""
+        return cls(np.stack([_inverse(gram, rho) for gram in grams]), centred=centred)
 
     def solve(self, R: np.ndarray) -> np.ndarray:
         """About H^-1 R, as a symmetric positive operator on R (k, d + 1)."""

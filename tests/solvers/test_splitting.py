@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from reference import solve
 from solvers.small import NAMES, clusters, fit, scaled_C, specification, with_constant
 
-from dask_mcsvm.solvers import splitting
+from dask_mcsvm.solvers import _decisions, splitting
 from dask_mcsvm.solvers.splitting import Splitting
 from dask_mcsvm.training import Problem, make_plan, train
 
@@ -146,8 +146,8 @@ def test_an_even_choice_of_rows_is_enough_for_the_preconditioner(monkeypatch):
 
 
 def test_a_part_of_the_rows_is_enough_for_the_first_directions(monkeypatch):
-    monkeypatch.setattr(splitting, "CURVED_ROWS", 20)
-    monkeypatch.setattr(splitting, "CURVED_PER_WEIGHT", 1)
+    monkeypatch.setattr(_decisions, "CURVED_ROWS", 20)
+    monkeypatch.setattr(_decisions, "CURVED_PER_WEIGHT", 1)
     problem = clusters("lee_lin_wahba", n=300)
     run = split_run(problem)
     run.newton_epoch()
