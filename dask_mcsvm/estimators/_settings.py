@@ -62,7 +62,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
 
     `lazy` says that the rows are read chunk by chunk; each kind of rows has its own solvers.
     """
-    known = ("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)
+    known = tuple(dict.fromkeys(("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)))
     solver = check_choice("solver", estimator.solver, known)
     _check_kind(estimator, solver, lazy)
     verbose = estimator.verbose
@@ -106,12 +106,12 @@ def wants_early_shrink(X: Any, settings: Settings) -> bool:
 
 
 def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
-    if lazy and solver in SOLVERS:
+    if lazy and solver in SOLVERS and solver not in DASK_SOLVERS:
         raise ValueError(
             f"solver={solver!r} works on rows in memory, but X is read chunk by chunk; use "
             "solver='auto', or pass X.compute()."
         )
-    if not lazy and solver in DASK_SOLVERS:
+    if not lazy and solver in DASK_SOLVERS and solver not in SOLVERS:
         raise ValueError(
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."

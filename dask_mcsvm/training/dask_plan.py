@@ -17,9 +17,10 @@ from dask_mcsvm.graphs.rounds import Rounds
 from dask_mcsvm.graphs.rows import Rows
 from dask_mcsvm.graphs.schedule import balanced_groups, default_groups, ww_costs
 from dask_mcsvm.graphs.shards import Shards
+from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import Solver
 
-from .plan import BY_GROUPS
+from .plan import BY_GROUPS, refuse_many_features
 
 #: Options of each solver and the smallest value they may have.
 OPTIONS: dict[str, dict[str, int]] = {
@@ -27,6 +28,7 @@ OPTIONS: dict[str, dict[str, int]] = {
     "rounds": {"groups": 1, "slices": 1, "passes": 1, "save_every": 1},
     "averaging": {"groups": 1, "slices": 1, "passes": 1, "save_every": 1},
     "classes": {"groups": 1, "passes": 1, "save_every": 1},
+    "splitting": {"lanes": 1, "passes": 1, "save_every": 1},
 }
 SAVE_EVERY = 10
 #: Multiply-adds that a task should have: Dask spends about 2 ms on a task and 20 on a barrier.
@@ -36,6 +38,9 @@ TASK_WORK = 4e7
 #: and 10 slices).
 SLICES_PER_LANE = 5
 MAX_LANES = 64
+#: Passes over the rows in one graph of the splitting solver: a graph costs a round trip to the
+#: client, and those after the last look that was needed are for nothing.
+PASSES = 8
 #: Stiffness of the soft intercept, times n (news20_bydate: 11 and 113 took 16 epochs with one lane,
 #: 34 and 113 took 19 and 21 with two; no intercept takes 16 and 19).
 SOFT = 30.0
@@ -74,6 +79,7 @@ class DaskPlan:
     def __str__(self) -> str:
         how = {
             "shards": f"{self.lanes} chunks side by side, {self.slices} steps an epoch or more",
+            "splitting": f"{self.lanes} blocks of rows, {self.passes} passes a graph",
         }.get(self.solver, f"{len(self.groups)} groups of classes, {self.slices} slices an epoch")
         return "\n".join(
             [
@@ -127,12 +133,16 @@ def make_dask_plan(
     k = counts.size
     chosen, reason = choose_solver(solver, formulation, (d + 1) * k * dtype.itemsize)
     given = check_dask_options(chosen, options)
-    lanes = given.get("lanes", default_lanes((nnz + n) * k, chunks))
+    if chosen == "splitting":
+        refuse_many_features(d, instead="shards")
+        lanes = given.get("lanes", max(1, int((nnz + n) * k // TASK_WORK)))
+    else:
+        lanes = given.get("lanes", default_lanes((nnz + n) * k, chunks))
     slices = given.get(
         "slices", {"shards": SLICES_PER_LANE * lanes, "averaging": 20}.get(chosen, 4)
     )
     groups: tuple[tuple[int, ...], ...] = ()
-    if chosen != "shards":
+    if chosen in BY_GROUPS.values():
         per_row = nnz / max(1, n)
         costs = ww_costs(counts.tolist(), (counts * per_row).astype(np.int64).tolist())
         groups = balanced_groups(
@@ -142,7 +152,7 @@ def make_dask_plan(
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, lanes=min(lanes, chunks), slices=slices,
-        passes=given.get("passes", 1), groups=groups, rho=rho,
+        passes=given.get("passes", PASSES if chosen == "splitting" else 1), groups=groups, rho=rho,
         save_every=given.get("save_every", SAVE_EVERY),
     )  # fmt: skip
 
@@ -153,7 +163,7 @@ def choose_solver(solver: str, formulation: str, model_bytes: int) -> tuple[str,
         if formulation == "crammer_singer" or model_bytes <= WHOLE_MODEL:
             return "shards", "rows in chunks, and W fits a worker"
         return BY_GROUPS[formulation], f"W of {model_bytes / 2**30:.1f} GiB is cut by classes"
-    if solver != "shards" and BY_GROUPS.get(formulation) != solver:
+    if solver not in ("shards", "splitting") and BY_GROUPS.get(formulation) != solver:
         able = BY_GROUPS.get(formulation)
         use = "'shards'" if able is None else f"'shards' or {able!r}"
         raise ValueError(
@@ -174,6 +184,8 @@ def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
     """The object that builds the graphs of a plan."""
     if plan.solver == "shards":
         return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
+    if plan.solver == "splitting":
+        return ChunkedSplitting(rows, plan.formulation, plan.lanes, plan.passes, run)
     if plan.solver == "rounds":
         return Rounds(
             rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes, rho=plan.rho

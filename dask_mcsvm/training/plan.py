@@ -15,7 +15,7 @@ BY_GROUPS = {
     "lee_lin_wahba": "averaging",
     "one_vs_rest": "classes",
 }
-DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS.values())
+DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS.values(), "splitting")
 #: Out of core, for one-vs-rest.
 EARLY_SHRINK = "early_shrink"
 #: A d x d float64 matrix is 128 MiB then, and its inverse takes seconds.
@@ -83,6 +83,15 @@ def check_solver_options(solver: str, options: Mapping[str, Any] | None) -> dict
     return chosen
 
 
+def refuse_many_features(d: int, *, instead: str) -> None:
+    """An error where the splitting solver's matrices would take too much room."""
+    if d > SPLITTING_FEATURES:
+        raise ValueError(
+            f"solver='splitting' keeps d x d matrices and takes up to {SPLITTING_FEATURES:,} "
+            f"features, but X has {d:,}; use solver={instead!r}."
+        )
+
+
 def make_plan(
     *,
     n: int,
@@ -98,11 +107,8 @@ def make_plan(
 ) -> Plan:
     """Decide how to solve a problem of this shape."""
     settings = check_solver_options(solver, options)
-    if solver == "splitting" and d > SPLITTING_FEATURES:
-        raise ValueError(
-            f"solver='splitting' keeps d x d matrices and takes up to {SPLITTING_FEATURES:,} "
-            f"features, but X has {d:,}; use solver='sdm'."
-        )
+    if solver == "splitting":
+        refuse_many_features(d, instead="sdm")
     kind = "sparse" if is_sparse else "dense"
     chosen = "sdm" if solver == "auto" else solver
     by_newton = chosen == "splitting"
