@@ -7,9 +7,11 @@ travels from pass to pass, says what each is for:
     look     the prox of every row at W + t P: objectives, gradient, slope along P
     sample   some active rows, to make a preconditioner from
     product  curvature along a direction: one step of conjugate gradients
+    gather   all active rows, if they are few: the pilot then works out a direction by itself
 
-    look ─► multipliers move? ─► look        steps were long enough: a new augmented Lagrangian
-         └► sample, if CG got slow ─► product ─► ... ─► look at W + P, then at other lengths
+    look ─► multipliers move? ─► look      steps were long enough: a new augmented Lagrangian
+         ├► gather ──────────────────────────────────────────┬─► look at W + P, then at
+         └► sample, if CG got slow ─► product ─► ... product ┘   other lengths along P
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,13 +40,20 @@ from dask_mcsvm.solvers._newton import (
     CG_STEPS,
     CG_TOLERANCE,
     ROWS_PER_FEATURE,
+    CurvedRows,
     Preconditioner,
+    conjugate_gradients,
+    curvature_blocks,
+    find_active,
 )
-from dask_mcsvm.solvers.portion import Look, Sample, sample_grams
+from dask_mcsvm.solvers._steps import LOSSES
+from dask_mcsvm.solvers.portion import Look, Sample, curvature, sample_grams
 
 Array = npt.NDArray[Any]
 
-LOOK, SAMPLE, PRODUCT = 0, 1, 2
+LOOK, SAMPLE, PRODUCT, GATHER = range(4)
+#: So many bytes of active rows go to the pilot; to send them takes as long as a few passes.
+GATHERED_BYTES = 2**24
 #: Numbers that the classes' own blocks of a preconditioner may take (64 MiB); above, all classes
 #: share one.
 MOST_INVERSES = 2**23
@@ -106,7 +116,8 @@ class Pilot:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Pilot:
         """The pilot that `arrays` came from."""
-        return cls(**{name: x if x.ndim else x.item() for name, x in arrays.items()})
+        values: dict[str, Any] = {n: x if x.ndim else x.item() for n, x in arrays.items()}
+        return cls(**values)
 
     @property
     def point(self) -> Array:
@@ -127,6 +138,7 @@ class Course:
     n: int
     k: int
     d1: int
+    tau: float
 
     # -- what the next pass is asked ---------------------------------------------------------------
 
@@ -155,6 +167,8 @@ class Course:
                 self._after_look(pilot, answer)
             elif pilot.phase == SAMPLE:
                 self._after_sample(pilot, answer)
+            elif pilot.phase == GATHER:
+                self._after_gather(pilot, answer)
             else:
                 self._after_product(pilot, answer)
         return pilot
@@ -192,18 +206,50 @@ class Course:
 
     def _turn(self, pilot: Pilot) -> None:
         """Begin to work out a new direction."""
-        free, blocks = int(pilot.free.sum()), 1 if self._shared(pilot) else self.k
         pilot.stride = curved_stride(
-            pilot.best_primal - pilot.dual, pilot.best_primal, free=free, active=pilot.active,
-            weights=self.k * self.d1,
+            pilot.best_primal - pilot.dual, pilot.best_primal, free=int(pilot.free.sum()),
+            active=pilot.active, weights=self.k * self.d1,
         )  # fmt: skip
-        sampled = min(free, blocks * ROWS_PER_FEATURE * self.d1)
-        cost = (sampled * self.d1**2 / 2 + blocks * self.d1**3) / BLAS_RATE
-        # An old one stays good for a while: make anew when CG has spent as much as that costs.
-        if pilot.inverses.size == 0 or pilot.cg_work > cost:
+        row_bytes = self.d1 * pilot.W.itemsize
+        if pilot.active // pilot.stride * row_bytes <= GATHERED_BYTES:
+            pilot.phase = GATHER
+        elif self._wears(pilot):
             pilot.phase = SAMPLE
         else:
             self._begin_cg(pilot)
+
+    def _wears(self, pilot: Pilot) -> bool:
+        """Whether CG has spent as much as a new preconditioner costs; an old one stays good."""
+        free, blocks = int(pilot.free.sum()), 1 if self._shared(pilot) else self.k
+        sampled = min(free, blocks * ROWS_PER_FEATURE * self.d1)
+        cost = (sampled * self.d1**2 / 2 + blocks * self.d1**3) / BLAS_RATE
+        return pilot.inverses.size == 0 or pilot.cg_work > cost
+
+    def _after_gather(self, pilot: Pilot, rows: CurvedRows) -> None:
+        """The direction from the active rows themselves."""
+        active, loss = np.arange(rows.y.size), LOSSES[self.formulation](self.k)
+        rho = pilot.rho * pilot.stride
+        if self._wears(pilot):
+            free = find_active(loss, rows.b, rows.y, 0, np.empty_like(active))[1]
+            grams = curvature_blocks(loss, rows, active, free=free, shared=self._shared(pilot))
+            pilot.inverses = Preconditioner.of_grams(grams, rho, centred=self._is_centred).inverses
+            pilot.cg_work = 0.0
+
+        def product(P: Array) -> Array:
+            curved = centred(curvature(loss, rows, active, P), self.formulation)
+            return np.asarray(P + rho * curved)
+
+        solve = partial(self._solve, pilot)
+        pilot.P, products = conjugate_gradients(product, solve, pilot.g)
+        self._count(pilot, products)
+        self._end_cg(pilot)
+
+    def _count(self, pilot: Pilot, products: int) -> None:
+        """Class scores, and what CG has spent since its preconditioner was made."""
+        free = int(pilot.free.sum()) / pilot.stride
+        pilot.work += products * free
+        each = 2 * free * self.d1 + len(pilot.inverses) * self.d1**2 / BLAS_RATE
+        pilot.cg_work += products * each
 
     def _after_sample(self, pilot: Pilot, found: Sample) -> None:
         pilot.inverses = Preconditioner.of_grams(
@@ -225,16 +271,13 @@ class Course:
         """One step of conjugate gradients (see `conjugate_gradients` of solvers)."""
         Hs = pilot.search + pilot.rho * pilot.stride * centred(curved, self.formulation)
         pilot.products += 1
-        free = int(pilot.free.sum()) / pilot.stride
-        blocks = len(pilot.inverses)
-        pilot.work += free
-        pilot.cg_work += 2 * free * self.d1 + blocks * self.d1**2 / BLAS_RATE
-        curvature = float(np.vdot(pilot.search, Hs))
-        if not curvature > 0:  # rounding has the upper hand
+        self._count(pilot, 1)
+        along = float(np.vdot(pilot.search, Hs))
+        if not along > 0:  # rounding has the upper hand
             self._end_cg(pilot)
             return
-        pilot.P = pilot.P + (pilot.rz / curvature) * pilot.search
-        pilot.r = pilot.r - (pilot.rz / curvature) * Hs
+        pilot.P = pilot.P + (pilot.rz / along) * pilot.search
+        pilot.r = pilot.r - (pilot.rz / along) * Hs
         z = self._solve(pilot, pilot.r)
         rz = float(np.vdot(pilot.r, z))
         pilot.search, pilot.rz = z + (rz / pilot.rz) * pilot.search, rz

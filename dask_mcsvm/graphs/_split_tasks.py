@@ -15,23 +15,25 @@ import scipy.sparse as sp
 
 from dask_mcsvm.solvers._blas import one_blas_thread
 from dask_mcsvm.solvers._decisions import centred
+from dask_mcsvm.solvers._newton import CurvedRows
 from dask_mcsvm.solvers.portion import (
     Look,
     PortionRows,
     Sample,
     examine,
+    gather,
     look,
     product,
     sample,
     start_portion,
 )
 
-from ._pilot import LOOK, SAMPLE, Course, Pilot, Request
+from ._pilot import GATHER, LOOK, SAMPLE, Course, Pilot, Request
 from .rows import RowBlock
 from .state import Bounds, Tally
 
 Array = npt.NDArray[Any]
-#: What a pass brings back: a `Look`, a `Sample`, or an array of products.
+#: What a pass brings back: a `Look`, a `Sample`, `CurvedRows` or an array of products.
 Answer = Any
 
 
@@ -67,9 +69,9 @@ def join_rows(blocks: Sequence[RowBlock]) -> RowBlock:
     )
 
 
-def start_rows(rows: RowBlock, course: Course, tau: float) -> Visited:
+def start_rows(rows: RowBlock, course: Course) -> Visited:
     """A block's multipliers before the first pass: none."""
-    return Visited(*start_portion(portion_rows(rows, course, tau)))
+    return Visited(*start_portion(portion_rows(rows, course)))
 
 
 def start_pilot(course: Course, dtype: np.dtype[Any]) -> Pilot:
@@ -82,11 +84,9 @@ def start_pilot(course: Course, dtype: np.dtype[Any]) -> Pilot:
     )  # fmt: skip
 
 
-def visit(
-    rows: RowBlock, before: Visited, request: Request, course: Course, tau: float
-) -> Visited:
+def visit(rows: RowBlock, before: Visited, request: Request, course: Course) -> Visited:
     """One pass over a block of rows."""
-    here = portion_rows(rows, course, tau)
+    here = portion_rows(rows, course)
     with one_blas_thread():
         if request.phase == LOOK:
             held = before.b if request.moves else before.held
@@ -95,13 +95,15 @@ def visit(
         if request.phase == SAMPLE:
             found = sample(here, before.b, request.free, shared=request.shared)
             return before._replace(answer=found)
+        if request.phase == GATHER:
+            return before._replace(answer=gather(here, before.b, request.stride))
         curved = product(here, before.b, request.columns, request.stride)
         return before._replace(answer=curved)
 
 
-def portion_rows(rows: RowBlock, course: Course, tau: float) -> PortionRows:
+def portion_rows(rows: RowBlock, course: Course) -> PortionRows:
     """A block of rows as the splitting solver takes it."""
-    return PortionRows(rows.X, rows.y, rows.C, rows.ids, tau, course.k, course.formulation)
+    return PortionRows(rows.X, rows.y, rows.C, rows.ids, course.tau, course.k, course.formulation)
 
 
 def answer_of(visited: Visited) -> Answer:
@@ -131,6 +133,9 @@ def add_answers(answers: Sequence[Answer]) -> Answer:
             np.concatenate([a.weights for a in answers]),
             sum((a.diagonal for a in answers[1:]), first.diagonal),
         )
+    if isinstance(first, CurvedRows):
+        X, y, C, b = (np.concatenate([a[j] for a in answers]) for j in range(4))
+        return CurvedRows(X, y, C, b, first.tau)
     return sum(answers[1:], first)
 
 
@@ -152,17 +157,13 @@ def report_tally(pilot: Pilot, n: int) -> Tally:
     )
 
 
-def examine_rows(
-    rows: RowBlock, visited: Visited, pilot: Pilot, course: Course, tau: float
-) -> Look:
+def examine_rows(rows: RowBlock, visited: Visited, pilot: Pilot, course: Course) -> Look:
     """A block's part of the certificate: of the best W, and of the better multipliers."""
     b, scale = (
-        (visited.held, pilot.scale_held)
-        if pilot.held_is_better
-        else (visited.b, pilot.scale_here)
+        (visited.held, pilot.scale_held) if pilot.held_is_better else (visited.b, pilot.scale_here)
     )
     with one_blas_thread():
-        return examine(portion_rows(rows, course, tau), b, scale, pilot.W)
+        return examine(portion_rows(rows, course), b, scale, pilot.W)
 
 
 def close_certificate(pilot: Pilot, seen: Look, course: Course) -> Pilot:

@@ -98,7 +98,7 @@ class ChunkedSplitting:
     def course(self) -> Course:
         """What does not change in a fit."""
         rows = self.rows
-        return Course(self.formulation, rows.n, rows.n_classes, rows.n_features + 1)
+        return Course(self.formulation, rows.n, rows.n_classes, rows.n_features + 1, rows.tau)
 
     def start(self) -> Stage:
         """No multipliers, and W = 0."""
@@ -107,7 +107,7 @@ class ChunkedSplitting:
         graph[state["pilot"]] = Task(state["pilot"], start_pilot, self.course, self.rows.dtype)
         for p, block in enumerate(self.held):
             key = state[f"rows-{p}"] = self._key("start", p)
-            graph[key] = Task(key, start_rows, TaskRef(block), self.course, self.rows.tau)
+            graph[key] = Task(key, start_rows, TaskRef(block), self.course)
         return Stage(graph, state, self._report(graph, state, "start-report"))
 
     def epoch(self, state: State, epoch: int) -> Stage:
@@ -131,7 +131,7 @@ class ChunkedSplitting:
             looked, kept = self._key(f"certify-rows-{epoch}", p), self._key(f"kept-{epoch}", p)
             graph[looked] = Task(
                 looked, examine_rows, TaskRef(block), before, TaskRef(state["pilot"]),
-                self.course, self.rows.tau,
+                self.course,
             )  # fmt: skip
             graph[kept] = Task(kept, multipliers_of, before)
             now[f"rows-{p}"] = kept
@@ -161,7 +161,7 @@ class ChunkedSplitting:
             seen = self._key(f"visit-{epoch}", turn, p)
             graph[seen] = Task(
                 seen, visit, TaskRef(block), TaskRef(now[f"rows-{p}"]), TaskRef(asked),
-                self.course, self.rows.tau,
+                self.course,
             )  # fmt: skip
             answers.append(self._key(f"answer-{epoch}", turn, p))
             graph[answers[-1]] = Task(answers[-1], answer_of, TaskRef(seen))

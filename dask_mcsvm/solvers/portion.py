@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from ._jit import kernel
-from ._newton import ROWS_PER_FEATURE, column_squares, curve, find_active
+from ._newton import ROWS_PER_FEATURE, CurvedRows, column_squares, curve, find_active
 from ._prox import examine_scores, free_classes, free_weight, settle
 from ._rows import as_rows, read_only
 from ._steps import LOSSES
@@ -90,15 +90,26 @@ def look(rows: PortionRows, held: Array, columns: Array, rho: float) -> tuple[Po
 
 def product(rows: PortionRows, b: Array, P: Array, stride: int) -> Array:
     """Σ C_i x_i ⊗ J_i (P x_i) over the active rows that `stride` leaves, (k, d + 1)."""
+    here = CurvedRows(rows.X, rows.y, rows.C, b, rows.tau)
+    return curvature(rows.loss, here, _active(rows, b, stride), P)
+
+
+def curvature(loss: Any, rows: CurvedRows, active: Array, P: Array) -> Array:
+    """Σ C_i x_i ⊗ J_i (P x_i) over the active rows, (k, d + 1)."""
     out = np.zeros_like(P)
-    active = _active(rows, b)
-    if stride > 1:
-        active = active[_draws(rows.ids[active]) < 1 / stride]
     curve(
-        rows.loss, as_rows(rows.X), rows.tau, active, read_only(rows.y), read_only(rows.C), b,
-        P, out,
+        loss, as_rows(rows.X), rows.tau, active, read_only(rows.y), read_only(rows.C), rows.b, P,
+        out,
     )  # fmt: skip
     return out
+
+
+def gather(rows: PortionRows, b: Array, stride: int) -> CurvedRows:
+    """The active rows that `stride` leaves, dense, with all that curvature takes."""
+    here = _active(rows, b, stride)
+    X = rows.X[here]
+    dense = X.toarray() if sp.issparse(X) else X
+    return CurvedRows(dense, rows.y[here], rows.C[here], b[here], rows.tau)
 
 
 class Sample(NamedTuple):
@@ -177,11 +188,12 @@ def _weights_of(columns: Array, tau: float, dtype: np.dtype[Any]) -> tuple[Array
     return np.ascontiguousarray(columns[:, :-1].T, dtype), (tau * columns[:, -1]).astype(dtype)
 
 
-def _active(rows: PortionRows, b: Array) -> npt.NDArray[np.int64]:
-    """Places of the rows that curve."""
+def _active(rows: PortionRows, b: Array, stride: int = 1) -> npt.NDArray[np.int64]:
+    """Places of the rows that curve, or of one in ``stride`` of them."""
     places = np.empty(rows.y.size, np.int64)
     count, _ = find_active(rows.loss, b, read_only(rows.y), 0, places)
-    return places[:count]
+    active = places[:count]
+    return active if stride == 1 else active[_draws(rows.ids[active]) < 1 / stride]
 
 
 def _draws(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -189,7 +201,7 @@ def _draws(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     mixed = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(32)
     mixed *= np.uint64(0xD6E8FEB86659FD93)
-    return (mixed >> np.uint64(11)) * 2.0**-53
+    return np.asarray((mixed >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
 @kernel

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,13 +32,12 @@ from ._decisions import (
 from ._newton import (
     BLAS_RATE,
     ROWS_PER_FEATURE,
+    CurvedRows,
     Preconditioner,
     conjugate_gradients,
+    curvature_blocks,
     curve,
     find_active,
-    free_rows,
-    mean_weights,
-    sampled_gram,
 )
 from ._prox import examine_scores, settle, slope
 from ._rows import as_rows, read_only
@@ -202,18 +200,8 @@ class Splitting:
 
     def _new_preconditioner(self, shared: bool) -> Preconditioner:
         """A preconditioner for the present active rows and penalty."""
-        size = self.curved.size if shared else self.free
-        members, weights = self.curved, np.empty(size)
-        start = np.array([0, size])
-        if shared:
-            mean_weights(self.loss, self.curved, self.y, self.C, self.T, weights)
-        else:
-            start, members = np.empty(self.k + 1, np.int64), np.empty(size, np.int64)
-            free_rows(self.loss, self.curved, self.y, self.C, self.T, start, members, weights)
-        grams = (
-            sampled_gram(self.X, self.rows, self.tau, members[a:z], weights[a:z])
-            for a, z in pairwise(start)
-        )
+        rows = CurvedRows(self.X, self.y, self.C, self.T, self.tau)
+        grams = curvature_blocks(self.loss, rows, self.curved, free=self.free, shared=shared)
         self.cg_work = 0.0
         return Preconditioner.of_grams(
             grams, self.rho * self.stride, centred=self.formulation != "one_vs_rest"
