@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from dask_mcsvm.solvers._blas import one_blas_thread
 from dask_mcsvm.solvers._decisions import (
+    CURVED_ON_DASK,
     FIRST_RHO,
     Length,
     best_multiple,
@@ -208,7 +209,7 @@ class Course:
         """Begin to work out a new direction."""
         pilot.stride = curved_stride(
             pilot.best_primal - pilot.dual, pilot.best_primal, free=int(pilot.free.sum()),
-            active=pilot.active, weights=self.k * self.d1,
+            active=pilot.active, wanted=CURVED_ON_DASK * self.k * self.d1,
         )  # fmt: skip
         row_bytes = self.d1 * pilot.W.itemsize
         if pilot.active // pilot.stride * row_bytes <= GATHERED_BYTES:

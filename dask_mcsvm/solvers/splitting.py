@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from ._blas import one_blas_thread
 from ._decisions import (
+    CURVED_PER_WEIGHT,
     FIRST_RHO,
     SLOPES,
     WARM_RHO,
@@ -183,7 +184,7 @@ class Splitting:
         # Far from the solution a part of the rows shows the curvature well enough.
         self.stride = curved_stride(
             self.gap, self.best_primal, free=self.free, active=self.active.size,
-            weights=self.k * d1,
+            wanted=CURVED_PER_WEIGHT * self.k * d1,
         )  # fmt: skip
         self.curved = self.active[:: self.stride]
         sampled = min(self.free, count * ROWS_PER_FEATURE * d1)

@@ -147,7 +147,7 @@ def test_an_even_choice_of_rows_is_enough_for_the_preconditioner(monkeypatch):
 
 def test_a_part_of_the_rows_is_enough_for_the_first_directions(monkeypatch):
     monkeypatch.setattr(_decisions, "CURVED_ROWS", 20)
-    monkeypatch.setattr(_decisions, "CURVED_PER_WEIGHT", 1)
+    monkeypatch.setattr(splitting, "CURVED_PER_WEIGHT", 1)
     problem = clusters("lee_lin_wahba", n=300)
     run = split_run(problem)
     run.newton_epoch()
