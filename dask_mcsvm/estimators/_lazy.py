@@ -32,7 +32,7 @@ def pose_lazy(
         n=source.n, d=source.n_features, nnz=source.nnz, counts=source.counts,
         chunks=len(source.sizes), mean_square=source.mean_square, dtype=dtype,
         formulation=settings.formulation, tau=problem.tau, solver=settings.solver,
-        options=settings.options,
+        options=settings.options, scale=source.row_scale(factors),
     )  # fmt: skip
     return problem, plan, runner
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_mcsvm._validation import (
     TrainingSet,
@@ -28,6 +29,7 @@ from dask_mcsvm.training import (
     SOLVERS,
     Plan,
     Problem,
+    RowScale,
     check_solver_options,
     make_plan,
     parse_size,
@@ -179,10 +181,11 @@ def pose(data: TrainingSet, settings: Settings) -> Problem:
     )
 
 
-def plan_for(X: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -> Plan:
-    """How a fit on X (n, d), dense or CSR, would run."""
+def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -> Plan:
+    """How a fit on X (n, d), dense or CSR, would run; C (n,) or one for all rows."""
     n, d = X.shape
     is_sparse = not isinstance(X, np.ndarray)
+    wants_scale = settings.solver == "auto" and not is_sparse
     return make_plan(
         n=n,
         d=d,
@@ -194,7 +197,15 @@ def plan_for(X: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -
         solver=settings.solver,
         n_jobs=settings.n_jobs,
         options=settings.options,
+        scale=row_scale(X, float(np.mean(C))) if wants_scale else None,
     )
+
+
+def row_scale(X: npt.NDArray[Any], cost: float) -> RowScale | None:
+    """How large dense rows are, times their mean cost; None if all are zero."""
+    square = float(np.einsum("ij,ij->", X, X, dtype=np.float64)) / X.shape[0]
+    mean = X.mean(axis=0, dtype=np.float64)
+    return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
 
 
 def warn_of_precision(settings: Settings, dtype: np.dtype[Any]) -> None:

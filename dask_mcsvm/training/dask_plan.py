@@ -20,7 +20,7 @@ from dask_mcsvm.graphs.shards import Shards
 from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import Solver
 
-from .plan import BY_GROUPS, refuse_many_features
+from .plan import BY_GROUPS, RowScale, refuse_many_features, splitting_pays
 
 #: Options of each solver and the smallest value they may have.
 OPTIONS: dict[str, dict[str, int]] = {
@@ -128,10 +128,14 @@ def make_dask_plan(
     tau: float,
     solver: str,
     options: Mapping[str, Any] | None,
+    scale: RowScale | None = None,
 ) -> DaskPlan:
-    """Decide how to solve a problem of this shape."""
+    """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose."""
     k = counts.size
+    why = splitting_pays(n, d, k, scale) if solver == "auto" and not options else None
     chosen, reason = choose_solver(solver, formulation, (d + 1) * k * dtype.itemsize)
+    if why is not None:
+        chosen, reason = "splitting", why
     given = check_dask_options(chosen, options)
     if chosen == "splitting":
         refuse_many_features(d, instead="shards")
