@@ -1,12 +1,19 @@
-"""Dense rows in memory: score splitting, sdm and LIBLINEAR to the same primal objective.
+"""Dense rows: score splitting, sdm, LIBLINEAR and scikit-learn to the same primal objective.
 
+    python benchmarks/bench_dense.py                             # a generated set
     python benchmarks/bench_dense.py --data-dir DATA --datasets usps,letter,mnist
+    python benchmarks/bench_dense.py --dask                      # the solver on Dask alone
 
 Crammer-Singer without bias, one thread, CPU seconds. LIBLINEAR -s 4 trains to its own epsilon; the
-primal objective of its W, worked out in float64 by this script, is the target. Our seconds end when
-a pass shows a primal at most the target. Rows come as they are (raw), divided by the largest
-absolute value (unit), or with columns of mean 0 and variance 1 (standard). A time after > is one at
-which a side gave up (--patience, CPU seconds; LIBLINEAR runs in a child for that).
+primal objective of its W, worked out in float64 by this script, is the target. scikit-learn's
+LinearSVC is the same solver behind another interface, and trains to the same epsilon. Our seconds
+end when a pass shows a primal at most the target. Rows come as they are (raw), divided by the
+largest absolute value (unit), or with columns of mean 0 and variance 1 (standard). A time after >
+is one at which a side gave up (--patience, CPU seconds; the others run in a child for that).
+
+With --dask: epochs to a gap for 1, 2, 8 and 64 chunks of the same rows, and a generated array of
+2,000,000 x 256 on one and two single-thread worker processes, with the share of the workers' time
+outside the solver's tasks.
 """
 
 from __future__ import annotations
@@ -14,13 +21,18 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import resource
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _data import Dataset, load_dataset
+from _dense_dask import SMALL, by_chunks, by_workers
 from _measure import Stopwatch, describe, environment
 from threadpoolctl import threadpool_limits
 
@@ -28,6 +40,8 @@ from dask_mcsvm.training import Problem, make_plan, train
 
 DENSE_SETS = ("usps", "letter", "mnist", "satimage", "shuttle", "covtype")
 SCALES = ("raw", "unit", "standard")
+THEIRS = ("liblinear", "sklearn")
+OURS = ("splitting", "sdm")
 
 
 def scaled(data: Dataset, scale: str) -> Dataset:
@@ -41,26 +55,47 @@ def scaled(data: Dataset, scale: str) -> Dataset:
     return replace(data, X=np.ascontiguousarray(X, np.float32))
 
 
-def liblinear(data: Dataset, C: float, epsilon: float, patience: float) -> dict[str, Any] | None:
-    """CPU seconds and primal of LIBLINEAR, or None if it took longer than `patience`."""
-    answer = multiprocessing.get_context("fork").SimpleQueue()
-    child = multiprocessing.get_context("fork").Process(
-        target=_liblinear_child, args=(answer, data, C, epsilon, patience)
-    )
+def in_child(
+    side: str, data: Dataset, C: float, epsilon: float, patience: float
+) -> dict[str, Any] | None:
+    """CPU seconds and primal of another's solver, or None if it took longer than `patience`."""
+    context = multiprocessing.get_context("fork")
+    answer = context.SimpleQueue()
+    child = context.Process(target=_child, args=(answer, side, data, C, epsilon, patience))
     child.start()
     child.join()
     return answer.get() if child.exitcode == 0 else None
 
 
-def _liblinear_child(answer: Any, data: Dataset, C: float, epsilon: float, patience: float) -> None:
+def _child(
+    answer: Any, side: str, data: Dataset, C: float, epsilon: float, patience: float
+) -> None:
     import _sides
 
     _sides.C = C
-    side = _sides.Liblinear(data)
+    run = _sides.Liblinear(data).run if side == "liblinear" else partial(_sklearn, data, C)
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = int(used.ru_utime + used.ru_stime + patience) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-    answer.put(side.run(epsilon, judge=data))
+    answer.put(run(epsilon, judge=data))
+
+
+def _sklearn(data: Dataset, C: float, epsilon: float, judge: Dataset) -> dict[str, Any]:
+    """LinearSVC to its own stopping rule."""
+    from _sides import crammer_singer_primal
+    from sklearn.svm import LinearSVC
+
+    model = LinearSVC(
+        multi_class="crammer_singer", C=C, tol=epsilon, fit_intercept=False, max_iter=10**7,
+        random_state=0,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of options that a release is about to drop
+        watch = Stopwatch()
+        model.fit(data.X, data.y)
+        result: dict[str, Any] = watch.read()
+    result["primal"] = crammer_singer_primal(judge, model.coef_.T)
+    return result
 
 
 def ours(
@@ -95,13 +130,15 @@ def ours(
 
 def measure(data: Dataset, C: float, options: argparse.Namespace) -> dict[str, Any]:
     """All sides of one problem."""
-    theirs = [liblinear(data, C, epsilon, options.patience) for epsilon in options.eps]
-    targets = [side["primal"] if side else -np.inf for side in theirs]
-    sides = {
-        solver: ours(data, C, solver, targets, options.tol, options.patience)
-        for solver in ("splitting", "sdm")
+    theirs = {
+        side: [in_child(side, data, C, epsilon, options.patience) for epsilon in options.eps]
+        for side in THEIRS
     }
-    return {"liblinear": theirs, **sides}
+    targets = [run["primal"] if run else -np.inf for run in theirs["liblinear"]]
+    sides = {
+        solver: ours(data, C, solver, targets, options.tol, options.patience) for solver in OURS
+    }
+    return theirs | sides
 
 
 def line(result: dict[str, Any], options: argparse.Namespace) -> str:
@@ -110,12 +147,10 @@ def line(result: dict[str, Any], options: argparse.Namespace) -> str:
 
     cells = []
     for place in range(len(options.eps)):
-        side = result["liblinear"][place]
-        cells.append(show(side["cpu"] if side else None))
-        cells += [
-            show(result[name]["to"][place]) if side else "       -" for name in ("splitting", "sdm")
-        ]
-    for name in ("splitting", "sdm"):
+        runs = [result[name][place] for name in THEIRS]
+        cells += [show(run["cpu"] if run else None) for run in runs]
+        cells += [show(result[name]["to"][place]) if runs[0] else "       -" for name in OURS]
+    for name in OURS:
         run = result[name]
         cells.append(f"{'' if run['reached'] else '>'}{run['cpu']:.2f} ({run['gap']:.0e})")
     return "  ".join(cells)
@@ -127,33 +162,67 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data-dir", type=Path, required=True, metavar="DIR", help="folder of .npz sets")
+    folder = os.environ.get("DASK_MCSVM_DATA")
+    add("--data-dir", type=Path, default=Path(folder) if folder else None, metavar="DIR")
     add("--datasets", default=",".join(DENSE_SETS), metavar="A,B,C")
+    add("--dask", action="store_true", help="the solver on Dask, on generated rows")
     add("--scales", default="raw,standard", metavar="S,S", help=f"of {', '.join(SCALES)}")
     add("--C", default="0.1,1,10", metavar="C,C")
     add("--eps", default="0.1,0.01", metavar="E,E", help="LIBLINEAR's stopping tolerances")
     add("--tol", type=float, default=1e-3, help="relative gap of whole fits")
     add("--patience", type=float, default=60.0, metavar="SECONDS")
-    add("--size", choices=("tiny", "full"), default="full")
+    add("--size", choices=("tiny", "full"), default="full", help="tiny: seconds, for the tests")
     add("--json", type=Path, metavar="OUT")
     options = parser.parse_args(argv)
     options.eps = [float(text) for text in options.eps.split(",")]
-    report: dict[str, Any] = {"environment": environment(), "problems": []}
+    report: dict[str, Any] = {"environment": environment()}
     print(describe(report["environment"]))
-    heads = [f"{side} {eps:g}" for eps in options.eps for side in ("LIBLINEAR", "ours", "sdm")]
-    print("set, scale, C: " + ", ".join(heads) + f", gap {options.tol:g}: ours, sdm")
-    for name in options.datasets.split(","):
-        for scale in options.scales.split(","):
-            data = scaled(load_dataset(name, options.data_dir, options.size), scale)
-            for C in map(float, options.C.split(",")):
-                ours(data, C, "splitting", [], options.tol, options.patience)  # compile
-                result = measure(data, C, options)
-                problem = {"name": name, "scale": scale, "C": C}
-                report["problems"].append(problem | result)
-                print(f"{name:9} {scale:9} {C:<5g} {line(result, options)}", flush=True)
-                if options.json:
-                    options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    part = "dask" if options.dask else "problems"
+    report[part] = []
+    for result in (on_dask if options.dask else in_memory)(options):
+        report[part].append(result)
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     return 0
+
+
+def in_memory(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All sides of all problems, a line each."""
+    heads = [f"{side} {eps:g}" for eps in options.eps for side in (*THEIRS, "ours", "sdm")]
+    print("set, scale, C: " + ", ".join(heads) + f", gap {options.tol:g}: ours, sdm")
+    for name in options.datasets.split(",") if options.data_dir else ["clusters"]:
+        for scale in options.scales.split(","):
+            data = scaled(read(name, options), scale)
+            for C in map(float, options.C.split(",")):
+                for solver in OURS:
+                    ours(data, C, solver, [], 0.5, options.patience)  # compile
+                result = measure(data, C, options)
+                print(f"{name:9} {scale:9} {C:<5g} {line(result, options)}", flush=True)
+                yield {"name": name, "scale": scale, "C": C} | result
+
+
+def read(name: str, options: argparse.Namespace) -> Dataset:
+    """A set of the folder, or the generated one."""
+    if options.data_dir:
+        return load_dataset(name, options.data_dir, options.size)
+    recipe = SMALL[options.size]
+    X, y = recipe.rows(0, recipe.n)
+    return Dataset(name, X, y.astype(np.int32), recipe.k)
+
+
+def on_dask(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Epochs by chunks, then seconds by workers, a line each."""
+    for result in by_chunks(options.size, options.tol):
+        text = "{chunks:>3} chunks: {epochs} epochs in {graphs} graphs, gap {gap:.1e}, {wall:.2f} s"
+        print(text.format(**result), flush=True)
+        yield result
+    for result in by_workers(options.size):
+        text = (
+            "{workers} worker(s): {epochs} epochs in {wall:.2f} s, {kernels:.2f} s in the solver's "
+            "tasks, {outside:.0%} outside, speedup {speedup:.2f}"
+        )
+        print(text.format(**result), flush=True)
+        yield result
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ ONLY_IN = {
     ],
     "distributed": ["plugin", "training", "training.*", "progress", "cli", "cli.*"],
     "sklearn": ["errors", "_validation", "estimators", "estimators.*", "cli", "cli.*"],
-    "threadpoolctl": ["solvers.splitting"],
+    "threadpoolctl": ["solvers._blas"],
     "matplotlib": ["report", "report.*"],
     "click": ["cli", "cli.*"],
 }

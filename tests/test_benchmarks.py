@@ -233,6 +233,31 @@ def test_every_part_of_the_dask_benchmark_says_what_it_took(
     assert bench_dask.break_even((1, 5.5), (10, 1.0)) == pytest.approx(10)
 
 
+@pytest.mark.skipif(find_spec("liblinear") is None, reason="needs liblinear-official")
+def test_dense_sets_are_solved_by_all_sides_and_by_any_number_of_chunks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DASK_MCSVM_DATA", raising=False)
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import bench_dense
+
+    out = tmp_path / "out.json"
+    few = ["--size", "tiny", "--scales", "unit", "--C", "0.1", "--eps", "0.1", "--json", str(out)]
+    assert bench_dense.main(few) == 0
+    (problem,) = json.loads(out.read_text("utf-8"))["problems"]
+    assert problem["splitting"]["reached"]
+    (theirs,), (same,) = problem["liblinear"], problem["sklearn"]
+    assert same["primal"] == pytest.approx(theirs["primal"], rel=0.05)
+    assert problem["splitting"]["to"][0] is not None
+    assert "clusters" in capsys.readouterr().out
+
+    monkeypatch.setattr(bench_dense, "by_workers", lambda size: iter(()))  # seconds of processes
+    assert bench_dense.main(["--dask", "--size", "tiny", "--json", str(out)]) == 0
+    runs = json.loads(out.read_text("utf-8"))["dask"]
+    assert [run["chunks"] for run in runs] == [1, 2, 8, 64]
+    assert len({run["epochs"] for run in runs}) == 1
+
+
 def test_examples_run() -> None:
     for script in sorted((BENCHMARKS.parent / "examples").glob("larank*.py")):
         environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}

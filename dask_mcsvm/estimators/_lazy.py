@@ -34,6 +34,7 @@ def pose_lazy(
         chunks=len(source.sizes), mean_square=source.mean_square, dtype=dtype,
         formulation=settings.formulation, tau=problem.tau, solver=settings.solver,
         options=settings.options, memory_limit=settings.memory_limit,
+        scale=source.row_scale(factors),
     )  # fmt: skip
     return problem, plan, runner
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_mcsvm._validation import (
     TrainingSet,
@@ -28,6 +29,7 @@ from dask_mcsvm.training import (
     SOLVERS,
     Plan,
     Problem,
+    RowScale,
     check_solver_options,
     make_plan,
     parse_size,
@@ -62,7 +64,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
 
     `lazy` says that the rows are read chunk by chunk; each kind of rows has its own solvers.
     """
-    known = ("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)
+    known = tuple(dict.fromkeys(("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)))
     solver = check_choice("solver", estimator.solver, known)
     _check_kind(estimator, solver, lazy)
     verbose = estimator.verbose
@@ -120,12 +122,12 @@ def _is_limited(X: Any, settings: Settings) -> bool:
 
 
 def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
-    if lazy and solver in SOLVERS:
+    if lazy and solver in SOLVERS and solver not in DASK_SOLVERS:
         raise ValueError(
             f"solver={solver!r} works on rows in memory, but X is read chunk by chunk; use "
             "solver='auto', or pass X.compute()."
         )
-    if not lazy and solver in DASK_SOLVERS:
+    if not lazy and solver in DASK_SOLVERS and solver not in SOLVERS:
         raise ValueError(
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
@@ -193,10 +195,11 @@ def pose(data: TrainingSet, settings: Settings) -> Problem:
     )
 
 
-def plan_for(X: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -> Plan:
-    """How a fit on X (n, d), dense or CSR, would run."""
+def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -> Plan:
+    """How a fit on X (n, d), dense or CSR, would run; C (n,) or one for all rows."""
     n, d = X.shape
     is_sparse = not isinstance(X, np.ndarray)
+    wants_scale = settings.solver == "auto" and not is_sparse
     return make_plan(
         n=n,
         d=d,
@@ -208,7 +211,15 @@ def plan_for(X: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -
         solver=settings.solver,
         n_jobs=settings.n_jobs,
         options=settings.options,
+        scale=row_scale(X, float(np.mean(C))) if wants_scale else None,
     )
+
+
+def row_scale(X: npt.NDArray[Any], cost: float) -> RowScale | None:
+    """How large dense rows are, times their mean cost; None if all are zero."""
+    square = float(np.einsum("ij,ij->", X, X, dtype=np.float64)) / X.shape[0]
+    mean = X.mean(axis=0, dtype=np.float64)
+    return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
 
 
 def warn_of_precision(settings: Settings, dtype: np.dtype[Any]) -> None:

@@ -288,7 +288,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         else:
             data = self._check_training_set(X, y, None, None, settings.dtype)
             X, k, dtype = data.rows, data.classes.size, data.rows.dtype
-        text = str(plan_for(X, k, dtype, settings))
+        text = str(plan_for(X, settings.C, k, dtype, settings))
         print(text)
         return text
 
@@ -334,7 +334,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         """Everything of `fit` that follows the checks; returns what the next one may start from."""
         warn_of_precision(settings, data.rows.dtype)
         problem = pose(data, settings)
-        plan = plan_for(problem.rows, problem.n_classes, problem.rows.dtype, settings)
+        plan = plan_for(problem.rows, problem.C, problem.n_classes, problem.rows.dtype, settings)
         start = None if last is None else last.start_for(problem, data)
         with progress(settings.verbose, settings.callbacks) as on_epoch:
             fit = train(

@@ -27,6 +27,11 @@ class ChunkFacts(NamedTuple):
     weights: Array  # (k,) float64, their weights
     checksum: int  # of rows, codes and weights
     is_sparse: bool
+    row_sum: Array  # (d,) float64, Σ x_i of dense rows; (0,) of others
+
+
+#: The sum of the rows is worth keeping up to so many features.
+SUMMED_FEATURES = 4096
 
 
 def chunk_facts(
@@ -62,7 +67,16 @@ def chunk_facts(
         np.bincount(codes, w, minlength=k),
         checksum(X, codes, w),
         bool(sp.issparse(X)),
+        row_sum(X, used),
     )
+
+
+def row_sum(X: Any, used: Array) -> Array:
+    """The sum of some rows, which tells how much all rows have in common."""
+    if sp.issparse(X) or X.shape[1] > SUMMED_FEATURES:
+        return np.zeros(0)
+    rows = np.asarray(X)
+    return np.asarray((rows if used.all() else rows[used]).sum(axis=0, dtype=np.float64))
 
 
 def row_squares(X: Any) -> Array:

@@ -9,8 +9,9 @@ their two or three free classes, not n·k scores. Directions are (k, d + 1) floa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -19,7 +20,7 @@ from numba import types
 
 from ._jit import by_type, kernel
 from ._prox import free_classes, free_weight, project_free
-from ._rows import row_axpy, row_dot
+from ._rows import as_rows, row_axpy, row_dot
 
 #: Rows of a Gram matrix, per feature. More are left out evenly: four rows for each feature bound
 #: the eigenvalues of the preconditioned system well enough for a handful of CG steps.
@@ -28,6 +29,16 @@ GATHERED_ROWS = 1024
 #: A multiply-add of a factorization or Gram matrix costs this much less than one of a kernel.
 BLAS_RATE = 8
 CG_TOLERANCE, CG_STEPS = 0.1, 50
+
+
+class CurvedRows(NamedTuple):
+    """Rows and their multipliers, of which some curve."""
+
+    X: Any  # (m, d) dense or CSR
+    y: np.ndarray  # (m,)
+    C: np.ndarray  # (m,) float64
+    b: np.ndarray  # (m, k)
+    tau: float
 
 
 @kernel
@@ -152,9 +163,13 @@ class Preconditioner:
     product, and a preconditioner has digits to spare.
     """
 
-    def __init__(self, grams: Iterable[np.ndarray], rho: float, *, centred: bool) -> None:
-        self.centred = centred
-        self.inverses = np.stack([_inverse(gram, rho) for gram in grams])
+    def __init__(self, inverses: np.ndarray, *, centred: bool) -> None:
+        self.inverses, self.centred = inverses, centred
+
+    @classmethod
+    def of_grams(cls, grams: Iterable[np.ndarray], rho: float, *, centred: bool) -> Preconditioner:
+        """From Σ C_i x_i x_i^T of each block's rows, which are overwritten."""
+        return cls(np.stack([_inverse(gram, rho) for gram in grams]), centred=centred)
 
     def solve(self, R: np.ndarray) -> np.ndarray:
         """About H^-1 R, as a symmetric positive operator on R (k, d + 1)."""
@@ -165,6 +180,25 @@ class Preconditioner:
         # H does not curve along a change common to all classes, but each diagonal block does: left
         # in, that direction alone took CG from 6 steps to more than 60 on USPS.
         return out - out.mean(axis=0) if self.centred else out
+
+
+def curvature_blocks(
+    loss: Any, rows: CurvedRows, active: np.ndarray, *, free: int, shared: bool
+) -> Iterator[np.ndarray]:
+    """Gram matrices of the active rows: one per class, or their mean for all classes.
+
+    ``free`` counts the free classes of all active rows.
+    """
+    size = active.size if shared else free
+    members, weights, start = active, np.empty(size), np.array([0, size])
+    if shared:
+        mean_weights(loss, active, rows.y, rows.C, rows.b, weights)
+    else:
+        start, members = np.empty(loss.k + 1, np.int64), np.empty(size, np.int64)
+        free_rows(loss, active, rows.y, rows.C, rows.b, start, members, weights)
+    kernel_rows = as_rows(rows.X)
+    for a, z in pairwise(start):
+        yield sampled_gram(rows.X, kernel_rows, rows.tau, members[a:z], weights[a:z])
 
 
 def _inverse(gram: np.ndarray, rho: float) -> np.ndarray:

@@ -12,23 +12,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+from ._blas import one_blas_thread
+from ._decisions import (
+    CURVED_PER_WEIGHT,
+    FIRST_RHO,
+    SLOPES,
+    WARM_RHO,
+    Length,
+    best_multiple,
+    centred,
+    curved_stride,
+    multipliers_move,
+    next_rho,
+)
 from ._newton import (
     BLAS_RATE,
     ROWS_PER_FEATURE,
+    CurvedRows,
     Preconditioner,
     conjugate_gradients,
+    curvature_blocks,
     curve,
     find_active,
-    free_rows,
-    mean_weights,
-    sampled_gram,
 )
 from ._prox import examine_scores, settle, slope
 from ._rows import as_rows, read_only
@@ -38,18 +48,6 @@ from .sequential import EpochResult
 
 #: Rows of a block: a task of a thread, and the unit in which sums are taken.
 BLOCK_ROWS = 4096
-#: The penalty in units of a row's own C_i, where a loss costs 1 and margins are about 1.
-FIRST_RHO, WARM_RHO, LEAST_RHO, MOST_RHO = 0.1, 1.0, 1e-9, 1e9
-#: Multipliers move when W - W(alpha) makes up less than this multiple of the rest of the gap.
-INNER_GAP = 1.0
-#: The penalty grows when so few Newton steps were enough, and falls when so many were needed.
-FEW_STEPS, MANY_STEPS, MOST_STEPS = 2, 6, 10
-RHO_UP, RHO_DOWN = 3.0, 0.5
-#: A step along the direction is long enough where the slope is this part of the first.
-SLOPE_LEFT, SLOPES = 0.3, 8
-#: While the gap is above this part of the primal, so many free variables per weight of W, and so
-#: many rows, are enough to work out a direction.
-FAR, CURVED_PER_WEIGHT, CURVED_ROWS = 0.1, 4, 4096
 #: float32 scores are made anew after so many steps that only added to them.
 FRESH_SCORES = 16
 
@@ -71,7 +69,6 @@ class Splitting:
         self.C = read_only(np.asarray(C, np.float64))
         self.formulation, self.loss, self.k = formulation, LOSSES[formulation](k), k
         self.pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
-        self.blas = ThreadpoolController()
         self.blocks = _blocks(X)
         self.S = np.zeros((self.n, k), self.dtype)
         self.T = np.zeros((self.n, k), self.dtype)  # b, and scores of the direction in a step
@@ -82,7 +79,7 @@ class Splitting:
         self.cg_work = 0.0
         self.best_primal, self.best_columns = np.inf, self.columns
         self.dual_held, self.scale_held = 0.0, 1.0  # of no multipliers at all
-        with self.blas.limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             if start is not None:
                 self._take(start)
             self._look()
@@ -118,10 +115,9 @@ class Splitting:
 
     def newton_epoch(self) -> EpochResult:
         """One Newton step for W, after a move of the multipliers if the last steps earned it."""
-        with self.blas.limit(limits=1, user_api="blas"):
-            residual = 0.5 * float(np.vdot(self.g, self.g))
-            rest = self.primal - self.dual_here - residual  # the gap is the sum of both [SPLIT-GAP]
-            if residual <= INNER_GAP * rest or self.steps >= MOST_STEPS or self.is_flat:
+        with one_blas_thread():
+            moves = multipliers_move(self.primal, self.dual_here, self.g, self.steps)
+            if moves or self.is_flat:
                 self._move_multipliers()
             active = self.active.size / self.n
             work = self._step()
@@ -132,10 +128,7 @@ class Splitting:
         self.held, self.T = self.T, self.held
         self.dual_held = self.dual_here
         self.scale_held = self.scale_here
-        if self.steps <= FEW_STEPS:
-            self.rho = min(self.rho * RHO_UP, MOST_RHO)
-        elif self.steps >= MANY_STEPS:
-            self.rho = max(self.rho * RHO_DOWN, LEAST_RHO)
+        self.rho = next_rho(self.rho, self.steps)
         self.steps, self.is_flat = 0, False
         self._look()
 
@@ -164,18 +157,14 @@ class Splitting:
     def _length(self, P: np.ndarray, first: float) -> float:
         """A step length at which the slope has fallen to a part of ``first``, by false position."""
         linear, square = float(np.vdot(self.columns, P)), float(np.vdot(P, P))
-        low, slope_low, high, slope_high, t = 0.0, first, np.inf, np.inf, 1.0
+        length = Length(first)
         for _ in range(SLOPES):
+            t = length.t
             here = linear + t * square + sum(self._each(partial(self._slope, t=t)))
-            if abs(here) <= -SLOPE_LEFT * first:
-                return t
-            if here < 0:
-                low, slope_low = t, here
-            else:
-                high, slope_high = t, here
-            share = slope_low / (slope_low - slope_high) if np.isfinite(high) else 0.0
-            t = low + min(max(share, 0.1), 0.9) * (high - low) if np.isfinite(high) else 2 * t
-        return low or t
+            if length.is_enough(here):
+                break
+            length = length.after(here)
+        return length.t
 
     def _slope(self, first: int, last: int, X: Any, *, t: float) -> float:
         here = slice(first, last)
@@ -193,9 +182,10 @@ class Splitting:
         shared = self.preconditioner is None or self.k * d1 > self.n
         count = 1 if shared else self.k
         # Far from the solution a part of the rows shows the curvature well enough.
-        far = self.gap > FAR * self.best_primal
-        spare = self.free // (CURVED_PER_WEIGHT * self.k * d1), self.active.size // CURVED_ROWS
-        self.stride = max(1, min(spare)) if far else 1
+        self.stride = curved_stride(
+            self.gap, self.best_primal, free=self.free, active=self.active.size,
+            wanted=CURVED_PER_WEIGHT * self.k * d1,
+        )  # fmt: skip
         self.curved = self.active[:: self.stride]
         sampled = min(self.free, count * ROWS_PER_FEATURE * d1)
         cost = (sampled * d1**2 / 2 + count * d1**3) / BLAS_RATE
@@ -211,20 +201,12 @@ class Splitting:
 
     def _new_preconditioner(self, shared: bool) -> Preconditioner:
         """A preconditioner for the present active rows and penalty."""
-        size = self.curved.size if shared else self.free
-        members, weights = self.curved, np.empty(size)
-        start = np.array([0, size])
-        if shared:
-            mean_weights(self.loss, self.curved, self.y, self.C, self.T, weights)
-        else:
-            start, members = np.empty(self.k + 1, np.int64), np.empty(size, np.int64)
-            free_rows(self.loss, self.curved, self.y, self.C, self.T, start, members, weights)
-        grams = (
-            sampled_gram(self.X, self.rows, self.tau, members[a:z], weights[a:z])
-            for a, z in pairwise(start)
-        )
+        rows = CurvedRows(self.X, self.y, self.C, self.T, self.tau)
+        grams = curvature_blocks(self.loss, rows, self.curved, free=self.free, shared=shared)
         self.cg_work = 0.0
-        return Preconditioner(grams, self.rho * self.stride, centred=self._is_centred)
+        return Preconditioner.of_grams(
+            grams, self.rho * self.stride, centred=self.formulation != "one_vs_rest"
+        )
 
     def _product(self, P: np.ndarray) -> np.ndarray:
         def part(first: int) -> np.ndarray:
@@ -266,7 +248,7 @@ class Splitting:
         self.free = sum(part[3] for part in parts)
         self.g = self.columns - H
         self.primal = 0.5 * float(np.vdot(self.columns, self.columns)) + sums[0]
-        self.scale_here, self.dual_here = _best_multiple(sums[1], float(np.vdot(H, H)))
+        self.scale_here, self.dual_here = best_multiple(sums[1], float(np.vdot(H, H)))
         if self.primal < self.best_primal:
             self.best_primal, self.best_columns = self.primal, self.columns
         self.dual = max(self.dual_here, self.dual_held)
@@ -303,7 +285,7 @@ class Splitting:
             )
             return primal, linear, self._weights(X, B)
 
-        with self.blas.limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             parts = self._each(part)
         H = self._centre(sum(part[2] for part in parts))
         self.best_primal = 0.5 * float(np.vdot(columns, columns)) + sum(part[0] for part in parts)
@@ -335,19 +317,14 @@ class Splitting:
         if self.formulation in ("crammer_singer", "weston_watkins"):
             linear /= 2  # the own class holds the sum of its rivals
         square = float(np.vdot(self.columns, self.columns))
-        self.scale_held, self.dual_held = _best_multiple(linear, square)
+        self.scale_held, self.dual_held = best_multiple(linear, square)
         self._scores(self.columns, self.S)
         self.rho = WARM_RHO
 
     # -- small tools -------------------------------------------------------------------------------
 
-    @property
-    def _is_centred(self) -> bool:
-        """Whether the columns of W sum to zero: B(alpha) does, in all but one-vs-rest."""
-        return self.formulation != "one_vs_rest"
-
     def _centre(self, H: np.ndarray) -> np.ndarray:
-        return H - H.mean(axis=0) if self._is_centred else H
+        return np.asarray(centred(H, self.formulation))
 
     def _each(self, task: Callable[[int, int, Any], Any]) -> list[Any]:
         return self._map(lambda block: task(*block), self.blocks)
@@ -355,12 +332,6 @@ class Splitting:
     def _map(self, task: Callable[[Any], Any], items: Any) -> list[Any]:
         """Results in the order of the items, whatever thread made them."""
         return list(map(task, items) if self.pool is None else self.pool.map(task, items))
-
-
-def _best_multiple(linear: float, square: float) -> tuple[float, float]:
-    """t in [0, 1] with the largest dual t l - t²/2 ‖W‖², and that dual; t alpha is feasible too."""
-    t = 1.0 if linear >= square else linear / square
-    return t, t * linear - 0.5 * t * t * square
 
 
 def _add(S: np.ndarray, T: np.ndarray, t: float) -> None:

@@ -18,10 +18,11 @@ from dask_mcsvm.graphs.rounds import Rounds
 from dask_mcsvm.graphs.rows import Rows
 from dask_mcsvm.graphs.schedule import balanced_groups, default_groups, ww_costs
 from dask_mcsvm.graphs.shards import Shards
+from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import Solver
 from dask_mcsvm.solvers.intercept import stiffness
 
-from .plan import BY_GROUPS
+from .plan import BY_GROUPS, RowScale, refuse_many_features, splitting_pays
 
 #: Options of each solver and the smallest value they may have.
 OPTIONS: dict[str, dict[str, int]] = {
@@ -29,6 +30,7 @@ OPTIONS: dict[str, dict[str, int]] = {
     "rounds": {"groups": 1, "slices": 1, "passes": 1, "save_every": 1},
     "averaging": {"groups": 1, "slices": 1, "passes": 1, "save_every": 1},
     "classes": {"groups": 1, "passes": 1, "save_every": 1},
+    "splitting": {"lanes": 1, "passes": 1, "save_every": 1},
 }
 SAVE_EVERY = 10
 #: Multiply-adds that a task should have: Dask spends about 2 ms on a task and 20 on a barrier ...
@@ -51,6 +53,9 @@ JOINED_BYTES = 512 * 2**20
 #: that have forgotten them (8 chunks of the rows above, one lane: 8 slices are far from the gap
 #: after 25 epochs, 24 take 25, 40 take 16; two lanes take 36 with 12 slices and 10 with 40).
 SLICES_OF_CHUNKS = 40
+#: Passes over the rows in one graph of the splitting solver: a graph costs a round trip to the
+#: client, and those after the last look that was needed are for nothing.
+PASSES = 8
 #: W as one block while so many bytes of it fit a worker three times over.
 WHOLE_MODEL = 2**30
 
@@ -91,6 +96,8 @@ class DaskPlan:
             side = " on one worker at a time" if self.blocks == 1 else side
             blocks = f"{self.blocks:,} block{'s' * (self.blocks > 1)} of rows"
             how = f"{blocks}{side}, {self.slices} steps an epoch or more"
+        elif self.solver == "splitting":
+            how = f"{self.lanes} blocks of rows, {self.passes} passes a graph"
         return "\n".join(
             [
                 f"solver       {self.solver}: {self.reason}",
@@ -139,12 +146,20 @@ def make_dask_plan(
     solver: str,
     options: Mapping[str, Any] | None,
     memory_limit: int | None = None,
+    scale: RowScale | None = None,
 ) -> DaskPlan:
-    """Decide how to solve a problem of this shape."""
+    """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose."""
     k = counts.size
+    why = splitting_pays(n, d, k, scale) if solver == "auto" and not options else None
     chosen, reason = choose_solver(solver, formulation, (d + 1) * k * dtype.itemsize)
+    if why is not None:
+        chosen, reason = "splitting", why
     given = check_dask_options(chosen, options)
-    lanes = given.get("lanes", default_lanes((nnz + n) * k, (d + 1) * k))
+    if chosen == "splitting":
+        refuse_many_features(d, instead="shards")
+        lanes = given.get("lanes", max(1, int((nnz + n) * k // TASK_WORK)))
+    else:
+        lanes = given.get("lanes", default_lanes((nnz + n) * k, (d + 1) * k))
     lanes = min(lanes, chunks)
     row_bytes = nnz * (dtype.itemsize + np.dtype(np.int32).itemsize)
     blocks = lanes if row_bytes <= min(JOINED_BYTES, memory_limit or JOINED_BYTES) else chunks
@@ -152,7 +167,7 @@ def make_dask_plan(
         "slices", {"shards": default_slices(lanes, blocks), "averaging": 20}.get(chosen, 4)
     )
     groups: tuple[tuple[int, ...], ...] = ()
-    if chosen != "shards":
+    if chosen in BY_GROUPS.values():
         per_row = nnz / max(1, n)
         costs = ww_costs(counts.tolist(), (counts * per_row).astype(np.int64).tolist())
         groups = balanced_groups(
@@ -161,8 +176,8 @@ def make_dask_plan(
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, blocks=blocks if chosen == "shards" else chunks,
-        lanes=lanes, slices=slices, passes=given.get("passes", 1), groups=groups,
-        rho=stiffness(n, mean_square, tau),
+        lanes=lanes, slices=slices, groups=groups, rho=stiffness(n, mean_square, tau),
+        passes=given.get("passes", PASSES if chosen == "splitting" else 1),
         save_every=given.get("save_every", SAVE_EVERY),
     )  # fmt: skip
 
@@ -173,7 +188,7 @@ def choose_solver(solver: str, formulation: str, model_bytes: int) -> tuple[str,
         if formulation == "crammer_singer" or model_bytes <= WHOLE_MODEL:
             return "shards", "rows in chunks, and W fits a worker"
         return BY_GROUPS[formulation], f"W of {model_bytes / 2**30:.1f} GiB is cut by classes"
-    if solver != "shards" and BY_GROUPS.get(formulation) != solver:
+    if solver not in ("shards", "splitting") and BY_GROUPS.get(formulation) != solver:
         able = BY_GROUPS.get(formulation)
         use = "'shards'" if able is None else f"'shards' or {able!r}"
         raise ValueError(
@@ -202,6 +217,8 @@ def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
     if plan.solver == "shards":
         rows = join_chunks(rows, plan.blocks, run)
         return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
+    if plan.solver == "splitting":
+        return ChunkedSplitting(rows, plan.formulation, plan.lanes, plan.passes, run)
     if plan.solver == "rounds":
         return Rounds(
             rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes, rho=plan.rho

@@ -27,6 +27,7 @@ from dask_mcsvm.graphs.intake import (
 from dask_mcsvm.graphs.rows import Rows, row_blocks, sources
 from dask_mcsvm.storage import Dataset, open_dataset
 
+from .plan import RowScale
 from .runner import Runner
 
 Array = npt.NDArray[Any]
@@ -67,6 +68,15 @@ class Source:
         """Mean of ‖x_i‖² over the rows of positive weight."""
         used = sum(int(fact.counts.sum()) for fact in self.facts)
         return sum(fact.square_sum for fact in self.facts) / max(1, used)
+
+    def row_scale(self, factors: Array) -> RowScale | None:
+        """How large dense rows are, times their mean cost; None of rows that are not all dense."""
+        sums = [fact.row_sum for fact in self.facts]
+        if self.mean_square == 0 or not all(total.size for total in sums):
+            return None
+        used = max(1, int(self.counts.sum()))
+        mean, cost = sum(sums, np.zeros(1)) / used, float(factors @ self.class_totals) / used
+        return RowScale(cost * float(mean @ mean), cost * self.mean_square)
 
     @property
     def largest_norm(self) -> float:

@@ -2,6 +2,7 @@
 
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.storage import write_dataset
 
 EXACT = [
     LinearMCSVC(formulation=name, solver="splitting", dtype="float64", tol=1e-9, max_epochs=20_000)
@@ -49,6 +51,40 @@ def test_raw_digits_need_few_epochs(layout):
     assert model.solver_ == "splitting"
     assert model.certify(X, y).gap <= 1.01e-3 * model.primal_
     assert model.history_[-1]["certified"]
+
+
+def test_auto_takes_it_for_rows_that_are_not_centred_in_memory_and_on_dask(capsys):
+    X, y = load_digits(return_X_y=True)
+    rows = da.from_array(X, chunks=(900, -1))
+    for given in (X, rows):
+        assert "splitting: dense rows that are not centred" in LinearMCSVC().explain(given, y)
+    for other in (X - X.mean(axis=0), rows.map_blocks(sp.csr_matrix)):
+        assert "splitting" not in LinearMCSVC().explain(other, y)
+    capsys.readouterr()
+    model = LinearMCSVC(tol=1e-2, random_state=0)
+    assert (model.fit(X, y).solver_, model.fit(rows, y).solver_) == ("splitting", "splitting")
+    assert model.gap_ <= 1e-2
+
+
+@pytest.mark.parametrize("name", list(FORMULATIONS))
+def test_chunks_reach_what_rows_in_memory_reach(name, tmp_path):
+    X, y = (part[:500] for part in load_digits(return_X_y=True))
+    weights = np.where(np.arange(y.size) % 3, 1.0, 2.0)
+    how = {"formulation": name, "solver": "splitting", "C": 0.01, "tol": 1e-3, "dtype": "float64"}
+    local = LinearMCSVC(**how).fit(X, y, weights)
+    path = tmp_path / "digits"
+    write_dataset(path, X, y, sample_weight=weights, block_rows=200)
+    model = LinearMCSVC(**how).fit(path)
+    assert model.primal_ == pytest.approx(local.primal_, rel=2e-3)
+    assert model.gap_ <= 1e-3
+    assert model.certify(X, y, weights).gap == pytest.approx(model.primal_ - model.dual_, abs=1e-6)
+
+
+def test_too_many_features_of_chunks_are_refused_and_shards_named():
+    X = da.zeros((20, 5000), chunks=(10, -1))
+    message = r"takes up to 4,096 features, but X has 5,000; use solver='shards'\.$"
+    with pytest.raises(ValueError, match=message):
+        LinearMCSVC(solver="splitting").fit(X, np.arange(20) % 2)
 
 
 def test_a_path_starts_each_fit_from_the_last(blobs):

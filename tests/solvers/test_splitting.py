@@ -6,9 +6,9 @@ import scipy.sparse as sp
 from reference import solve
 from solvers.small import NAMES, clusters, fit, scaled_C, specification, with_constant
 
-from dask_mcsvm.solvers import splitting
+from dask_mcsvm.solvers import _decisions, splitting
 from dask_mcsvm.solvers.splitting import Splitting
-from dask_mcsvm.training import Problem, make_plan, train
+from dask_mcsvm.training import Problem, RowScale, make_plan, train
 
 every_formulation = pytest.mark.parametrize("name", NAMES)
 
@@ -146,7 +146,7 @@ def test_an_even_choice_of_rows_is_enough_for_the_preconditioner(monkeypatch):
 
 
 def test_a_part_of_the_rows_is_enough_for_the_first_directions(monkeypatch):
-    monkeypatch.setattr(splitting, "CURVED_ROWS", 20)
+    monkeypatch.setattr(_decisions, "CURVED_ROWS", 20)
     monkeypatch.setattr(splitting, "CURVED_PER_WEIGHT", 1)
     problem = clusters("lee_lin_wahba", n=300)
     run = split_run(problem)
@@ -223,6 +223,36 @@ def test_options_of_other_solvers_are_refused():
     )
     with pytest.raises(ValueError, match=message):
         plan_of(options={"schedule": "uniform"})
+
+
+@pytest.mark.parametrize(
+    ("n", "scale", "solver"),
+    [
+        (15_000, RowScale(614.0, 698.0), "splitting"),  # letter as it comes
+        (15_000, RowScale(0.0, 16.0), "sdm"),  # standardized
+        (15_000, RowScale(0.9, 1.0), "sdm"),  # of unit length
+        (15_000, RowScale(66.0, 183.0), "sdm"),  # the larger part differs from row to row
+        (800, RowScale(614.0, 698.0), "sdm"),
+        (15_000, None, "sdm"),
+    ],
+)
+def test_auto_takes_it_for_many_rows_that_are_not_centred(n, scale, solver):
+    plan = make_plan(
+        n=n, d=16, k=26, nnz=n * 16, is_sparse=False, dtype=np.dtype("float32"),
+        formulation="crammer_singer", solver="auto", n_jobs=1, options=None, scale=scale,
+    )  # fmt: skip
+    assert plan.solver == solver
+    is_common = "dense rows that are not centred (their mean makes up 88% of their squares)"
+    assert plan.reason == (is_common if solver == "splitting" else "dense rows in memory")
+
+
+def test_auto_takes_sdm_if_an_option_of_sdm_is_given():
+    plan = make_plan(
+        n=15_000, d=16, k=26, nnz=240_000, is_sparse=False, dtype=np.dtype("float32"),
+        formulation="crammer_singer", solver="auto", n_jobs=1, options={"schedule": "uniform"},
+        scale=RowScale(614.0, 698.0),
+    )  # fmt: skip
+    assert (plan.solver, plan.schedule) == ("sdm", "uniform")
 
 
 def test_the_plan_says_how_epochs_are_run():

@@ -11,15 +11,17 @@ from distributed import LocalCluster, SchedulerPlugin
 
 from dask_mcsvm import LinearMCSVC
 
-#: A formulation for each of the four solvers on Dask.
+#: A formulation for each of the solvers on Dask.
 SOLVERS = {
     "shards": "crammer_singer",
     "rounds": "weston_watkins",
     "averaging": "lee_lin_wahba",
     "classes": "one_vs_rest",
+    "splitting": "crammer_singer",
 }
-#: So few rows would be one block for one worker.
-TWO_LANES = {"shards": {"lanes": 2}}
+#: So few rows would be one block for one worker, and a graph of the splitting solver is to be about
+#: an epoch, as those of the others are.
+OPTIONS = {"shards": {"lanes": 2}, "splitting": {"passes": 1, "lanes": 4}}
 
 
 def small_set(n=160, d=12, k=4, dtype="float64"):
@@ -45,7 +47,7 @@ def lazy(X, chunk=50, csr=False):
 def svm(solver="shards", **parameters):
     """An estimator of few epochs, whose state goes through files more than once."""
     given = {"formulation": SOLVERS.get(solver), "tol": 0, "max_epochs": 5, "random_state": 0}
-    given |= {"solver_options": {"save_every": 2} | TWO_LANES.get(solver, {})} | parameters
+    given |= {"solver_options": {"save_every": 2} | OPTIONS.get(solver, {})} | parameters
     return LinearMCSVC(solver=solver, **{k: v for k, v in given.items() if v is not None})
 
 

@@ -29,7 +29,12 @@ def undisturbed(solver="shards", **parameters):
 
 @pytest.mark.parametrize(
     ("solver", "task"),
-    [("shards", "cs-solve-3"), ("rounds", "ww-pair-3"), ("averaging", "llw-visit-3")],
+    [
+        ("shards", "cs-solve-3"),
+        ("rounds", "ww-pair-3"),
+        ("averaging", "llw-visit-3"),
+        ("splitting", "cs-visit-3"),
+    ],
 )
 def test_a_worker_killed_in_the_middle_of_an_epoch_changes_nothing(solver, task, two_processes):
     """It dies with a task of the fourth epoch done, and with its share of the rows and state."""

@@ -1,0 +1,265 @@
+"""Splitting by chunks: exact, pure, and a path that no partition of the rows changes."""
+
+from itertools import pairwise
+
+import dask.threaded
+import numpy as np
+import pytest
+from dask.local import get_sync
+from graphs.runs import Run, Toy
+from reference import solve
+
+from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.graphs import _pilot
+from dask_mcsvm.graphs._pilot import GATHER, LOOK, PRODUCT, SAMPLE, Pilot
+from dask_mcsvm.graphs._split_tasks import Visited
+from dask_mcsvm.graphs.splitting import FAN_IN, SHORT, ChunkedSplitting
+from dask_mcsvm.solvers._newton import CurvedRows, curvature_blocks
+from dask_mcsvm.solvers._steps import LOSSES
+from dask_mcsvm.solvers.portion import PortionRows, gather, look, product, sample, sample_grams
+
+every_formulation = pytest.mark.parametrize("formulation", list(FORMULATIONS))
+
+
+def solver_of(toy, formulation, *, blocks=4, passes=4, run="t"):
+    return ChunkedSplitting(toy.rows(run), formulation, blocks, passes, run)
+
+
+class Steps(Run):
+    """Values of the state of a fit by splitting, moved on stage by stage."""
+
+    def __init__(self, toy, formulation, *, get=get_sync, **options):
+        self.toy, self.get, self.name = toy, get, formulation
+        self.solver = solver_of(toy, formulation, **options)
+        self.data = self.computed(self.solver.data, self.solver.held)
+        self.values, self.state = {}, {}
+        self.report = self.advance(self.solver.start())
+
+    @property
+    def pilot(self):
+        return self.block("pilot")
+
+    def until(self, gap, passes):
+        """The phases of all passes up to one whose sums are within a relative gap."""
+        phases = []
+        for epoch in range(passes):
+            phases.append(self.pilot.phase)
+            tally = self.epoch(epoch)
+            if tally.gap <= gap * self.pilot.best_primal:
+                break
+        return phases
+
+
+def outside(stage):
+    return {key for task in stage.graph.values() for key in task.dependencies} - set(stage.graph)
+
+
+def stages(formulation="crammer_singer", toy=None, **options):
+    solver = solver_of(toy or Toy(chunks=(20, 0, 25, 15)), formulation, **options)
+    start = solver.start()
+    first = solver.epoch(start.state, 0)
+    second = solver.epoch(first.state, 1)
+    return solver, start, first, second, solver.certify(second.state, 2)
+
+
+# -- structure, nothing runs -----------------------------------------------------------------------
+
+
+@every_formulation
+def test_tasks_have_names_that_read_well(formulation):
+    _, start, first, second, proof = stages(formulation)
+    short = SHORT[formulation]
+    assert {key[0] for key in start.graph} == {
+        f"{short}-{name}" for name in ("start-pilot", "start", "start-report")
+    }
+    for epoch, stage in enumerate((first, second)):
+        parts = ("ask", "visit", "answer", "sum", "steer", "left", "report")
+        assert {key[0] for key in stage.graph} == {f"{short}-{name}-{epoch}" for name in parts}
+    assert {key[0] for key in proof.graph} == {
+        f"{short}-{name}-2" for name in ("certify-rows", "kept", "certify-sum", "certify",
+                                         "certify-report")
+    }  # fmt: skip
+
+
+def test_a_stage_reads_the_rows_and_the_state_before_and_nothing_older():
+    solver, start, first, second, proof = stages()
+    assert outside(start) == set(solver.held)
+    for before, stage in ((start, first), (first, second), (second, proof)):
+        assert outside(stage) == set(before.state.values()) | set(solver.held)
+        assert stage.state.keys() == before.state.keys()
+        assert set(stage.state.values()) <= set(stage.graph)
+        assert stage.report in stage.graph
+
+
+@pytest.mark.parametrize(("chunks", "blocks"), [(1, 1), (20, 20), (70, 70), (70, 9)])
+def test_a_pass_has_two_tasks_for_a_block_and_a_tree_of_bounded_width(chunks, blocks):
+    toy = Toy(n=chunks, chunks=(1,) * chunks)
+    solver, _, first, second, _ = stages(toy=toy, blocks=blocks, passes=3)
+    sums = 1 + (blocks > FAN_IN) * -(-blocks // FAN_IN) + (blocks > FAN_IN**2) * 2
+    for stage in (first, second):
+        assert len(stage.graph) == 3 * (2 * blocks + sums + 2) + blocks + 1
+        adds = [task for key, task in stage.graph.items() if key[0].startswith("cs-sum")]
+        assert max(len(task.dependencies) for task in adds) <= FAN_IN
+    assert len(solver.held) == blocks
+
+
+def test_two_runs_share_no_key():
+    def keys(run):
+        solver, *found = stages(run=run)
+        ours = {key for key in solver.data if isinstance(key, tuple)}
+        return ours.union(*(stage.graph for stage in found))
+
+    assert not keys("a") & keys("b")
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+@every_formulation
+@pytest.mark.parametrize(("csr", "tau"), [(False, 1.0), (True, 0.0)], ids=["dense", "csr"])
+@pytest.mark.parametrize("gathered", [0, 2**20], ids=["products", "gathered"])
+def test_epochs_reach_the_reference_optimum(formulation, csr, tau, gathered, monkeypatch):
+    monkeypatch.setattr(_pilot, "GATHERED_BYTES", gathered)
+    toy = Toy(csr=csr, tau=tau, zero_rows=2 * csr)  # an empty chunk, chunks without some classes
+    _, best = solve(formulation, toy.Z, toy.y, toy.C, toy.k)
+    steps = Steps(toy, formulation, passes=1)
+    phases = steps.until(1e-8, 800)
+    asked = {LOOK, GATHER} if gathered else {LOOK, SAMPLE, PRODUCT}
+    assert set(phases) == asked
+    bounds = steps.certify(0)
+    assert bounds.primal == pytest.approx(best, rel=1e-7)
+    assert bounds.dual == pytest.approx(best, rel=1e-7)
+
+
+@every_formulation
+def test_the_certificate_is_that_of_the_specification(formulation):
+    toy = Toy()
+    steps = Steps(toy, formulation, passes=7)
+    for epoch in range(3):
+        steps.epoch(epoch)
+    bounds = steps.certify(0)
+    assert bounds.primal == pytest.approx(steps.svm.primal(steps.W, toy.Z, toy.y), rel=1e-12)
+    better = "held" if steps.pilot.held_is_better else "b"
+    scale = steps.pilot.scale_held if better == "held" else steps.pilot.scale_here
+    parts = [getattr(steps.block(f"rows-{p}"), better) for p in range(len(steps.solver.held))]
+    B = scale * toy.C[:, None] * np.concatenate(parts)
+    H = toy.Z.T @ B
+    if formulation != "one_vs_rest":
+        H -= H.mean(axis=1, keepdims=True)
+    own = B[np.arange(toy.n), toy.y]
+    linear = own.sum() if formulation in ("crammer_singer", "weston_watkins") else np.abs(B).sum()
+    assert bounds.dual == pytest.approx(linear - 0.5 * np.sum(H * H), rel=1e-9)
+    assert 0 < bounds.dual <= bounds.primal
+
+
+@pytest.mark.parametrize(
+    ("gathered", "counts"),
+    [(0, (1, 2, 8)), (2**20, (1, 2, 8, 64))],
+    ids=["products", "gathered"],
+)
+def test_the_path_does_not_depend_on_the_number_of_chunks(gathered, counts, monkeypatch):
+    monkeypatch.setattr(_pilot, "GATHERED_BYTES", gathered)
+    found = []
+    for chunks in counts:
+        toy = Toy(n=64, chunks=(64 // chunks,) * chunks)
+        steps = Steps(toy, "crammer_singer", blocks=64, passes=1)
+        found.append((steps.until(1e-3, 300), steps.pilot.best_primal))
+    for phases, primal in found[1:]:
+        assert phases == found[0][0]
+        assert primal == pytest.approx(found[0][1], rel=1e-6)
+
+
+def test_joined_chunks_are_the_same_rows():
+    toy = Toy(n=64, chunks=(8,) * 8)
+    many, few = (Steps(toy, "weston_watkins", blocks=blocks) for blocks in (8, 3))
+    for steps in (many, few):
+        steps.epoch(0)
+    np.testing.assert_allclose(many.W, few.W, rtol=1e-9, atol=1e-12)
+
+
+@every_formulation
+def test_every_scheduler_and_every_repetition_gives_the_same_bytes(formulation):
+    found = []
+    for get in (get_sync, dask.threaded.get):
+        steps = Steps(Toy(), formulation, get=get)
+        before = steps.bytes()
+        stage = steps.solver.epoch(steps.state, 0)
+        keys = list(stage.state.values())
+        again = get(steps.data | steps.values | stage.graph, keys)
+        assert steps.bytes() == before  # tasks changed nothing that they were given
+        steps.advance(stage)
+        assert [block.arrays().keys() for block in again]
+        found.append(steps.bytes())
+    assert found[0] == found[1]
+
+
+def test_blocks_come_back_from_their_arrays():
+    steps = Steps(Toy(), "crammer_singer", passes=3)
+    steps.epoch(0)
+    for kind, name in ((Pilot, "pilot"), (Visited, "rows-0")):
+        block = steps.block(name)
+        again = kind.from_arrays({key: value.copy() for key, value in block.arrays().items()})
+        assert again.arrays().keys() == block.arrays().keys()
+        for key, value in block.arrays().items():
+            assert again.arrays()[key].tobytes() == value.tobytes()
+    assert type(again) is Visited
+
+
+# -- what a portion answers ------------------------------------------------------------------------
+
+
+def portions(formulation, pieces):
+    toy = Toy()
+    bounds = np.linspace(0, toy.n, pieces + 1).astype(int)
+    return [
+        PortionRows(toy.X[a:z], toy.y[a:z].astype(np.int32), toy.C[a:z],
+                    np.arange(a, z, dtype=np.int64), toy.tau, toy.k, formulation)
+        for a, z in pairwise(bounds)
+    ]  # fmt: skip
+
+
+def looked(rows, columns):
+    return look(rows, np.zeros((rows.y.size, rows.k)), columns, 0.3)
+
+
+@every_formulation
+def test_answers_of_portions_add_up_to_that_of_the_whole(formulation):
+    rng = np.random.default_rng(1)
+    columns, P = 0.1 * rng.normal(size=(2, 6, 21))
+    (whole,), parts = portions(formulation, 1), portions(formulation, 3)
+    (_, b), seen = looked(whole, columns)
+    answers = [looked(part, columns) for part in parts]
+    np.testing.assert_allclose(sum(a.H for _, a in answers), seen.H, atol=1e-12)
+    np.testing.assert_array_equal(sum(a.free for _, a in answers), seen.free)
+    stride = 2
+    found = [(part, left.b) for part, (left, _) in zip(parts, answers, strict=True)]
+    curved = [product(part, b, P, stride) for part, b in found]
+    np.testing.assert_allclose(sum(curved), product(whole, b, P, stride), atol=1e-12)
+    few = [gather(part, b, stride) for part, b in found]
+    assert sum(rows.y.size for rows in few) == gather(whole, b, stride).y.size < seen.active
+
+
+@every_formulation
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_sample_of_all_rows_gives_the_blocks_of_the_curvature(formulation, shared):
+    (whole,) = portions(formulation, 1)
+    (_, b), seen = looked(whole, np.zeros((6, 21)))
+    found = list(sample_grams(sample(whole, b, seen.free, shared=shared)))
+    rows = CurvedRows(whole.X, whole.y, whole.C, b, whole.tau)
+    active = np.flatnonzero(gather(whole, b, 1).y >= 0)
+    exact = curvature_blocks(
+        LOSSES[formulation](6), rows, active, free=int(seen.free.sum()), shared=shared
+    )
+    for left, right in zip(found, exact, strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-10)
+
+
+def test_a_sample_of_some_rows_weighs_as_much_as_all(monkeypatch):
+    monkeypatch.setattr("dask_mcsvm.solvers.portion.ROWS_PER_FEATURE", 60)
+    toy = Toy(n=4000, d=3, k=3, chunks=(4000,))
+    rows = PortionRows(toy.X, toy.y.astype(np.int32), toy.C, np.arange(4000), 1.0, 3, "one_vs_rest")
+    (_, b), seen = looked(rows, np.zeros((3, 4)))
+    found = sample(rows, b, seen.free, shared=False)
+    assert 200 < found.X.shape[0] < 1000
+    squares = np.square(found.X)
+    np.testing.assert_allclose(found.weights.T @ squares, found.diagonal, rtol=0.3)
