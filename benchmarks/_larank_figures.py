@@ -29,6 +29,7 @@ def draw(name: str, results: dict[str, Any], folder: Path) -> list[Path]:
                 method, (row["kernels"], row["error"]), xytext=(5, 4), fontsize=8,
                 textcoords="offset points",
             )  # fmt: skip
+        axes.margins(x=0.3)  # names stand to the right of their points
         axes.set(
             xscale="log", xlabel="kernel values (millions)", ylabel="test error (%)",
             title=f"Figure {number}. {name}",

@@ -174,7 +174,7 @@ def resident(field):
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(field)).split()[1]) * 1024
 
-how = {"formulation": "crammer_singer", "C": 0.01, "tol": 0.3, "max_epochs": 6}
+how = {"formulation": "crammer_singer", "C": 0.01, "tol": 0.3, "max_epochs": 2}
 X, y = rows_and_labels(dtype="float32")
 train_block_minimization(ArraySource(X, y, np.ones(600), 3, 100), **how)
 gc.collect()
