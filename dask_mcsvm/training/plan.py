@@ -24,14 +24,14 @@ SCHEDULES: tuple[str, ...] = ("adaptive", "shrink", "uniform")
 STOPS: tuple[str, ...] = ("gap", "violation")
 
 
-#: When `auto` takes the splitting solver: so many rows, and per weight; a part common to all rows
+#: When `auto` takes the splitting solver: so many rows, and a part common to all rows
 #: that is so long in units of 1/C, and so large a share of the rows' squares. Steps of one row at a
 #: time undo each other along that part. Measured as CPU seconds of sdm over those of splitting
 #: (Crammer-Singer, C = 1, gap 1e-3): digits, letter, satimage and covtype as they come 1.5 to 21 or
 #: more, made clusters with such a part 1.8 to 15. At a share of 0.36 to 0.48 it is 0.2 to 2, also
 #: with the same shape and scale: what then decides is whether the classes overlap, which nothing
 #: tells in advance. Standardized rows and rows of unit length are for sdm (0.04 to 2).
-SPLITTING_ROWS, ROWS_PER_WEIGHT, COMMON_LENGTH, COMMON_SHARE = 1000, 2, 30.0, 0.5
+SPLITTING_ROWS, COMMON_LENGTH, COMMON_SHARE = 1000, 30.0, 0.5
 
 
 class RowScale(NamedTuple):
@@ -43,7 +43,10 @@ class RowScale(NamedTuple):
 
 def splitting_pays(n: int, d: int, k: int, scale: RowScale | None) -> str | None:
     """Why rows of this shape and scale are for the splitting solver; None where they are not."""
-    if scale is None or d > SPLITTING_FEATURES or n < max(SPLITTING_ROWS, ROWS_PER_WEIGHT * k * d):
+    if scale is None or d > SPLITTING_FEATURES or n < SPLITTING_ROWS:
+        return None
+    # Its float64 matrices, one per class and two to work with, take no more room than float32 rows.
+    if 2 * (k + 2) * (d + 1) ** 2 > n * d:
         return None
     share = scale.common / scale.square
     if scale.common < COMMON_LENGTH or share < COMMON_SHARE:
