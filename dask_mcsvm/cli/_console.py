@@ -83,8 +83,8 @@ class Console:
                 raise Refused(in_the_shell(str(error))) from error
             except (FileNotFoundError, FileExistsError, IsADirectoryError) as error:
                 raise Refused(_file_sentence(error)) from error
-            except BrokenPipeError:
-                raise  # `| head` has seen enough; click ends quietly
+            except (BrokenPipeError, click.exceptions.Exit, click.exceptions.Abort):
+                raise  # `| head` has seen enough, or click is told how to end
             except (OSError, MemoryError, RuntimeError) as error:
                 raise Broken(_file_sentence(error)) from error
             except KeyboardInterrupt as stop:
