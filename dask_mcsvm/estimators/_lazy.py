@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dask_mcsvm._validation import class_weights, working_dtype
+from dask_mcsvm._validation import check_rows, class_weights, is_lazy, working_dtype
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import Settings, warn_of_precision
+from dask_mcsvm.graphs.model_files import model_parts, one_chunk
 from dask_mcsvm.graphs.predict import Model, ModelPart, decision_function, predict, predict_topk
 from dask_mcsvm.training.dask_loop import Keeping, train_on_dask
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
@@ -79,25 +80,30 @@ def fit_lazy(
 
 def lazy_model(estimator: Any) -> Model:
     """A fitted estimator as the tasks of a prediction see it."""
-    coef = estimator.coef_.toarray() if sp.issparse(estimator.coef_) else estimator.coef_
+    coef, formulation = estimator.coef_, estimator._trained.formulation
+    if is_lazy(coef):
+        return Model(model_parts(coef, estimator.intercept_), 1.0, coef.dtype, formulation)
+    coef = coef.toarray() if sp.issparse(coef) else coef
     W = np.vstack([coef.T, np.asarray(estimator.intercept_, coef.dtype)[None]])
     part = ModelPart(tuple(range(W.shape[1])), W)
-    return Model((part,), 1.0, W.dtype, estimator._trained.formulation)
+    return Model((part,), 1.0, W.dtype, formulation)
 
 
 def lazy_scores(estimator: Any, X: Any) -> Any:
-    """Scores as a Dask array in the row chunks of X."""
-    return decision_function(_columns(estimator, X), lazy_model(estimator))
+    """Scores as a Dask array in the row chunks of X; an ndarray of rows in memory."""
+    return _answer(X, decision_function(_columns(estimator, X), lazy_model(estimator)))
 
 
 def lazy_labels(estimator: Any, X: Any) -> Any:
     """Predicted labels as a Dask array in the row chunks of X."""
-    return predict(_columns(estimator, X), lazy_model(estimator), estimator.classes_)
+    rows, model = _columns(estimator, X), lazy_model(estimator)
+    return _answer(X, predict(rows, model, estimator.classes_))
 
 
 def lazy_topk(estimator: Any, X: Any, top: int) -> Any:
     """The best labels of each row as a Dask array (n, top)."""
-    return predict_topk(_columns(estimator, X), lazy_model(estimator), estimator.classes_, top)
+    rows, model = _columns(estimator, X), lazy_model(estimator)
+    return _answer(X, predict_topk(rows, model, estimator.classes_, top))
 
 
 def lazy_accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
@@ -105,7 +111,14 @@ def lazy_accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
     return share_of_hits(lazy_labels(estimator, X), X, y, sample_weight, find_runner())
 
 
+def _answer(X: Any, found: Any) -> Any:
+    """As lazy as the rows are."""
+    return found if is_lazy(X) else found.compute()
+
+
 def _columns(estimator: Any, X: Any) -> Any:
+    if not is_lazy(X):  # but the model is
+        return one_chunk(check_rows(estimator, X))
     rows = lazy_rows(X)
     if rows.shape[1] != estimator.n_features_in_:
         raise ValueError(

@@ -43,7 +43,7 @@ class LinearModel:
             the first, except for one-vs-rest, where the second's score is the answer by itself.
         """
         check_is_fitted(self)
-        if is_lazy(X):
+        if is_lazy(X) or is_lazy(self.coef_):
             from dask_mcsvm.estimators._lazy import lazy_scores
 
             return lazy_scores(self, X)
@@ -55,7 +55,7 @@ class LinearModel:
     def predict(self, X: Any) -> Any:
         """The class with the highest score, shape (n_samples,), for each row of X."""
         check_is_fitted(self)
-        if is_lazy(X):
+        if is_lazy(X) or is_lazy(self.coef_):
             from dask_mcsvm.estimators._lazy import lazy_labels
 
             return lazy_labels(self, X)
@@ -96,7 +96,7 @@ class LinearModel:
         k = self.classes_.size
         if n > k:
             raise ValueError(f"n is {n}, but there are {k} classes; type n={k} to rank them all.")
-        if is_lazy(X):
+        if is_lazy(X) or is_lazy(self.coef_):
             from dask_mcsvm.estimators._lazy import lazy_topk
 
             return lazy_topk(self, X, n)
@@ -142,6 +142,7 @@ class LinearModel:
     def sparsify(self) -> Self:
         """Turn `coef_` into a CSR array: smaller where most weights are zero (`density_`)."""
         check_is_fitted(self)
+        refuse_files(self.coef_, "sparsify")
         if not sp.issparse(self.coef_):
             self.coef_ = sp.csr_array(self.coef_)
         return self
@@ -153,3 +154,12 @@ class LinearModel:
             # As a fit leaves it: the transpose of a C-contiguous (d, k).
             self.coef_ = np.ascontiguousarray(self.coef_.toarray().T).T
         return self
+
+
+def refuse_files(coef: Any, what: str) -> None:
+    """An error if all of a `coef_` that stays in files would have to be in memory."""
+    if is_lazy(coef):
+        raise ValueError(
+            f"{what} needs coef_ in memory, and it is a Dask array of {coef.nbytes:,} bytes in "
+            "files; if that fits, type model.coef_ = model.coef_.compute() first."
+        )

@@ -82,10 +82,12 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         Go on from the checkpoint, if there is one; it must be of the same data and parameters.
     scratch : path or None
         On Dask without a checkpoint: a folder, seen by all workers, for the state of the fit.
-        By default a temporary one, if all workers are on this machine.
+        By default a temporary one, if all workers are on this machine. A `coef_` too large for
+        `memory_limit` stays there, in a folder ``weights-...``, until you remove it.
     memory_limit : int, text such as "2GB", or None
         A dataset without a Dask client: bytes to use beyond what the process holds. On Dask: rows
-        stay in the workers' memory between epochs only if they take less than 0.4 of it.
+        stay in the workers' memory between epochs only if they take less than 0.4 of it, and a
+        larger W is cut into groups of classes that never meet in one process, `coef_` included.
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
@@ -97,8 +99,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights, one row per class, also for two classes; CSR after `sparsify`.
+    coef_ : ndarray or Dask array of shape (n_classes, n_features)
+        Weights, one row per class, also for two classes; CSR after `sparsify`. A Dask array that
+        reads files in `scratch` where the classes were cut into groups and all of it takes more
+        than `memory_limit` (1 GiB by default).
     intercept_ : ndarray of shape (n_classes,)
         Zeros if ``fit_intercept=False``.
     classes_ : ndarray of shape (n_classes,)
@@ -379,10 +383,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         self.__dict__.update(features)
         self.classes_ = classes
         self.coef_ = fit.W[:d].T  # a view: the solver's layout is also the best for predict
-        self.intercept_ = trained.tau * fit.W[d]
+        self.intercept_ = trained.tau * np.asarray(fit.W[d])
         self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
         self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
-        self.density_ = np.count_nonzero(self.coef_) / self.coef_.size
+        self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)
         self.dual_density_ = fit.dual_density
         self.plan_, self.solver_ = plan, plan.solver
         self._trained = trained

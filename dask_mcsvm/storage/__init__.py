@@ -6,7 +6,14 @@ from .dataset import Dataset, open_dataset
 from .dataset_write import write_dataset
 from .describe import describe, kind_of
 from .libsvm import convert_libsvm
-from .model import load_model, save_model
+from .model import (
+    load_model,
+    part_folder,
+    read_part,
+    remove_parts,
+    save_model,
+    write_part,
+)
 from .scratch import Scratch
 
 __all__ = [
@@ -21,7 +28,11 @@ __all__ = [
     "load_model",
     "open_dataset",
     "read_block",
+    "part_folder",
+    "read_part",
+    "remove_parts",
     "save_model",
     "write_block",
     "write_dataset",
+    "write_part",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from ._arrays import read_store, write_store
 from ._format import MODEL, state_of
-from ._place import as_place
+from ._place import Place, as_place
 from ._replace import replacing
 
 
@@ -18,6 +19,7 @@ def save_model(
     arrays: Mapping[str, Any],
     meta: Mapping[str, Any],
     *,
+    parts: Iterable[Any] = (),
     overwrite: bool = False,
 ) -> None:
     """Save named arrays and JSON values as a model.
@@ -32,6 +34,8 @@ def save_model(
     meta : mapping
         Parameters, classes (`encode_classes`), gap, versions: strings, numbers (nan too), None,
         lists and dicts.
+    parts : iterable of ndarray
+        Columns of a W that is too large for one array; held one at a time, read by `read_part`.
     overwrite : bool
         Replace a model at `path`, once the new one is whole.
 
@@ -56,6 +60,8 @@ def save_model(
     """
     is_ours = partial(state_of, kind=MODEL)
     with replacing(as_place(path), "model", overwrite=overwrite, is_ours=is_ours) as place:
+        for number, W in enumerate(parts):
+            write_store(_part(place, number), MODEL, {"W": W}, {}, squeeze=True)
         write_store(place, MODEL, arrays, meta, squeeze=True)
 
 
@@ -82,3 +88,45 @@ def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         Not a model, of another version, never finished, or damaged.
     """
     return read_store(as_place(path), MODEL)
+
+
+def part_folder(folder: str | os.PathLike[str], name: str) -> str:
+    """Absolute path or URL of a folder for parts, as workers have to be told it."""
+    return as_place(folder).child(name).path
+
+
+def remove_parts(path: str) -> None:
+    """Remove a folder of parts, and those in it."""
+    as_place(path).remove()
+
+
+def write_part(path: str, number: int, W: Any) -> None:
+    """Write some columns of a W that is too large for one array; workers can, side by side.
+
+    A part that is there already stays (a task may run twice, also on a worker believed dead).
+    """
+    place = _part(as_place(path), number)
+    if state_of(place, kind=MODEL) == "finished":
+        return
+    if not place.is_local:  # no rename there: the marker, written last, makes it a part
+        place.remove()
+        write_store(place, MODEL, {"W": W}, {}, squeeze=True)
+        return
+    partial = place.sibling(f".{number}.{uuid.uuid4().hex}")
+    try:
+        write_store(partial, MODEL, {"W": W}, {}, squeeze=True)
+        os.rename(partial.path, place.path)
+    except OSError:
+        if state_of(place, kind=MODEL) != "finished":  # no other run of this task was first
+            raise
+    finally:
+        partial.remove()
+
+
+def read_part(path: str, number: int) -> Any:
+    """What `write_part`, or `save_model`, wrote; every chunk is checked against its checksum."""
+    return read_store(_part(as_place(path), number), MODEL)[0]["W"]
+
+
+def _part(place: Place, number: int) -> Place:
+    return place.child(f"parts/{number}")

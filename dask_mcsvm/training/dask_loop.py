@@ -31,6 +31,7 @@ from dask_mcsvm.storage import Checkpoint
 
 from .dask_plan import DaskPlan, make_solver
 from .dask_problem import DaskProblem, refuse_other
+from .large_model import folder_for, keep_in_files
 from .problem import Fit, OnEpoch
 from .runner import RESIDENT_SHARE, Runner
 from .warm import warm_name, warm_up
@@ -62,11 +63,14 @@ def train_on_dask(
     on_epoch: OnEpoch | None = None,
 ) -> Fit:
     """Train until the relative duality gap is at most ``tol``; see `local.train`."""
+    model_folder = folder_for(
+        plan, scratch=keeping.scratch, checkpoint=keeping.checkpoint, limit=keeping.memory_limit
+    )
     with ExitStack() as stack:
         store = stack.enter_context(Checkpoint(_place(keeping, runner, stack)))
         loop = _DaskLoop(problem, plan, runner, store, tol, max_epochs, seed, on_epoch)
         loop.memory = min(keeping.memory_limit or runner.memory, runner.memory)
-        loop.is_kept = keeping.checkpoint is not None
+        loop.is_kept, loop.model_folder = keeping.checkpoint is not None, model_folder
         if keeping.resume and keeping.checkpoint is not None:
             loop.resume(seed_is_given)
         if keeping.checkpoint is None:
@@ -149,6 +153,8 @@ class _DaskLoop:
         self.scores = int(problem.source.counts.sum()) * plan.k
         #: Whether anybody will read the state when the fit is over.
         self.is_kept = False
+        #: Where W goes if it is too large for the client.
+        self.model_folder: str | None = None
         #: Tasks that the next graph has to begin with.
         self.pending: Graph = {}
 
@@ -301,9 +307,14 @@ class _DaskLoop:
         bounds: Bounds = self._advance(self.solver.certify(self.state, self.epoch))
         return float(bounds.primal), float(bounds.dual)
 
-    def _collect_weights(self) -> np.ndarray:
-        """W (d + 1, k) of the certified state, on the client."""
+    def _collect_weights(self) -> Any:
+        """W (d + 1, k) of the certified state: on the client, or a Dask array of files."""
         parts = self.solver.weights(self.state)
+        if self.model_folder is not None:
+            groups = [(classes, self.state[name]) for classes, name in parts]
+            return keep_in_files(
+                groups, self.pending, self.plan, self.runner, self.model_folder, self.run_id
+            )
         keys = [("model", self.run_id, p) for p in range(len(parts))]
         graph = {
             key: Task(key, weights_of, TaskRef(self.state[name]))

@@ -56,7 +56,8 @@ SLICES_OF_CHUNKS = 40
 #: Passes over the rows in one graph of the splitting solver: a graph costs a round trip to the
 #: client, and those after the last look that was needed are for nothing.
 PASSES = 8
-#: W as one block while so many bytes of it fit a worker three times over.
+#: W as one block while so many bytes of it fit a worker three times over; and in the client's
+#: memory, unless memory_limit says how much that may hold.
 WHOLE_MODEL = 2**30
 
 
@@ -151,7 +152,8 @@ def make_dask_plan(
     """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose."""
     k = counts.size
     why = splitting_pays(n, d, k, scale) if solver == "auto" and not options else None
-    chosen, reason = choose_solver(solver, formulation, (d + 1) * k * dtype.itemsize)
+    room = min(WHOLE_MODEL, memory_limit or WHOLE_MODEL)
+    chosen, reason = choose_solver(solver, formulation, (d + 1) * k * dtype.itemsize, room)
     if why is not None:
         chosen, reason = "splitting", why
     given = check_dask_options(chosen, options)
@@ -170,9 +172,7 @@ def make_dask_plan(
     if chosen in BY_GROUPS.values():
         per_row = nnz / max(1, n)
         costs = ww_costs(counts.tolist(), (counts * per_row).astype(np.int64).tolist())
-        groups = balanced_groups(
-            costs, min(k, given.get("groups", default_groups(k, d, WHOLE_MODEL)))
-        )
+        groups = balanced_groups(costs, min(k, given.get("groups", default_groups(k, d, room))))
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, blocks=blocks if chosen == "shards" else chunks,
@@ -182,12 +182,12 @@ def make_dask_plan(
     )  # fmt: skip
 
 
-def choose_solver(solver: str, formulation: str, model_bytes: int) -> tuple[str, str]:
-    """The solver's name and why."""
+def choose_solver(solver: str, formulation: str, model_bytes: int, room: int) -> tuple[str, str]:
+    """The solver's name and why; W is one block if it takes no more than `room` bytes."""
     if solver == "auto":
-        if formulation == "crammer_singer" or model_bytes <= WHOLE_MODEL:
+        if formulation == "crammer_singer" or model_bytes <= room:
             return "shards", "rows in chunks, and W fits a worker"
-        return BY_GROUPS[formulation], f"W of {model_bytes / 2**30:.1f} GiB is cut by classes"
+        return BY_GROUPS[formulation], f"W of {model_bytes / 2**20:,.0f} MiB is cut by classes"
     if solver not in ("shards", "splitting") and BY_GROUPS.get(formulation) != solver:
         able = BY_GROUPS.get(formulation)
         use = "'shards'" if able is None else f"'shards' or {able!r}"

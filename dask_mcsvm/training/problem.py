@@ -61,10 +61,11 @@ class Problem:
 class Fit:
     """A trained W (d + 1, k) with its certificate; its last row belongs to the constant feature.
 
-    ``alpha`` is None where it was never in memory as a whole.
+    ``W`` is a Dask array that reads files, and ``alpha`` None, where it was never in memory as a
+    whole.
     """
 
-    W: np.ndarray
+    W: Any
     alpha: Duals | None
     primal: float
     dual: float

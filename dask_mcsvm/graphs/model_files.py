@@ -1,0 +1,122 @@
+"""A model too large for one process: W in files of some classes each, which workers write and read.
+
+The groups of a fit hold classes of like work, in no order; a file holds classes that follow one
+another, about as many. A task holds one group, or one file.
+
+    weights 0 ─ model-piece f, 0 ─┐
+    weights 1 ─ model-piece f, 1 ─┴─ model-file f
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from dask.base import tokenize
+from dask.delayed import delayed
+from dask.task_spec import List, Task, TaskRef
+
+from dask_mcsvm.storage import read_part, write_part
+
+from .certify import HasWeights
+from .predict import Array, ModelPart, Part
+from .state import Graph, Key
+
+
+def file_widths(n_classes: int, n_files: int) -> list[int]:
+    """How many classes each file holds.
+
+    Examples
+    --------
+    >>> file_widths(10, 4)
+    [3, 3, 2, 2]
+    """
+    return [part.size for part in np.array_split(np.arange(n_classes), n_files)]
+
+
+def write_weights(
+    groups: Sequence[tuple[npt.NDArray[np.intp], Key]], widths: Sequence[int], path: str, run: str
+) -> tuple[Graph, list[Key]]:
+    """Tasks that write W to files, and their keys; computes nothing.
+
+    Parameters
+    ----------
+    groups : sequence of (ndarray of int, key)
+        Classes and the key of an object whose ``W`` (d + 1, classes) are their columns.
+    widths : sequence of int
+        Classes of each file, from `file_widths`.
+    path : str
+        A folder that all workers see.
+    run : str
+        Told apart by it are the tasks of several fits.
+    """
+    graph: Graph = {}
+    keys: list[Key] = []
+    stops = np.cumsum(widths)
+    for f, stop in enumerate(stops.tolist()):
+        start, pieces = stop - widths[f], []
+        for g, (classes, held) in enumerate(groups):
+            here = np.flatnonzero((classes >= start) & (classes < stop))
+            if here.size:
+                key: Key = ("model-piece", run, f, g)
+                graph[key] = Task(key, take_columns, TaskRef(held), here, classes[here] - start)
+                pieces.append(TaskRef(key))
+        key = ("model-file", run, f)
+        graph[key] = Task(key, write_columns, List(*pieces), path, f)
+        keys.append(key)
+    return graph, keys
+
+
+def read_weights(path: str, widths: Sequence[int], n_rows: int, dtype: Any) -> da.Array:
+    """W (n_rows, k) lazily, a chunk per file; all its rows are in each."""
+    name = f"weights-{tokenize(path, tuple(widths), n_rows, dtype)}"
+    graph: Graph = {}
+    for f in range(len(widths)):
+        key = (name, 0, f)
+        graph[key] = Task(key, read_part, path, f)
+    meta: Array = np.empty((0, 0), dtype)
+    return da.Array(graph, name, ((n_rows,), tuple(widths)), dtype=dtype, meta=meta)
+
+
+def model_parts(coef: da.Array, intercept: Array) -> tuple[ModelPart, ...]:
+    """The parts of a model, one for each chunk of the classes in coef (k, d)."""
+    coef = coef.rechunk({1: -1})
+    stops = np.cumsum(coef.chunks[0])
+    add = delayed(with_intercept, pure=True)
+    blocks = zip(stops.tolist(), coef.chunks[0], coef.to_delayed()[:, 0], strict=True)
+    return tuple(
+        ModelPart(tuple(range(stop - width, stop)), add(block, intercept[stop - width : stop]))
+        for stop, width, block in blocks
+    )
+
+
+def one_chunk(X: Any) -> da.Array:
+    """Rows in memory, dense or CSR, for tasks that expect chunks."""
+    return da.from_array(X, chunks=(-1, -1), asarray=False)
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def take_columns(
+    group: HasWeights, columns: npt.NDArray[np.intp], places: npt.NDArray[np.intp]
+) -> Part:
+    """Some columns of a group, and their places in the file they go to."""
+    return places, group.W[:, columns]
+
+
+def write_columns(pieces: Sequence[Part], path: str, part: int) -> None:
+    """Write the columns of W that one file holds."""
+    first = pieces[0][1]
+    W: Array = np.empty((first.shape[0], sum(places.size for places, _ in pieces)), first.dtype)
+    for places, columns in pieces:
+        W[:, places] = columns
+    write_part(path, part, W)
+
+
+def with_intercept(coef: Array, intercept: Array) -> Array:
+    """W (d + 1, classes) of coef (classes, d), for a constant feature of 1."""
+    return np.vstack([coef.T, np.asarray(intercept, coef.dtype)[None]])
