@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dask_mcsvm._validation import TrainingSet
+from dask_mcsvm._validation import TrainingSet, is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 from dask_mcsvm.training import Problem, certify_primal
@@ -104,8 +104,11 @@ def certify(
             "the fit proved no lower bound (dual_ is nan); fit again with a solver that certifies."
         )
     form = FORMULATIONS[problem.formulation](problem.n_classes, problem.C)
-    W = form.project_weights(weights_of(coef, intercept, problem))
-    primal = certify_primal(problem, W, n_jobs=n_jobs)
+    if is_lazy(coef):
+        primal = primal_in_files(coef, intercept, problem)
+    else:
+        W = form.project_weights(weights_of(coef, intercept, problem))
+        primal = certify_primal(problem, W, n_jobs=n_jobs)
     gap = primal - dual
     if gap < -ROUNDING * max(abs(primal), abs(dual)):
         raise CertificateError(
@@ -122,20 +125,42 @@ def weights_of(coef: Any, intercept: npt.NDArray[Any], problem: Problem) -> npt.
     k, d = coef.shape
     dense = coef.toarray() if sp.issparse(coef) else np.asarray(coef)
     W = np.zeros((d + 1, k))
-    W[:d] = dense.T
+    W[:d], W[d] = dense.T, bias_of(intercept, problem)
+    if problem.formulation == "lee_lin_wahba":
+        refuse_uneven(float(np.abs(W.sum(axis=1)).max()), float(np.abs(W).max()))
+    return W
+
+
+def primal_in_files(coef: Any, intercept: npt.NDArray[Any], problem: Problem) -> float:
+    """P(W) of a coef (k, d) that is a Dask array, of which only parts are in memory."""
+    from dask_mcsvm.graphs.model_files import primal_in_parts  # imports Dask
+
+    bias = bias_of(intercept, problem)
+    if problem.formulation == "lee_lin_wahba":
+        off = max(float(abs(coef.sum(axis=0)).max()), abs(float(bias.sum())))
+        refuse_uneven(off, max(float(abs(coef).max()), float(np.abs(bias).max())))
+    return primal_in_parts(
+        problem.rows, problem.y, problem.C, coef, bias, formulation=problem.formulation,
+        tau=problem.tau,
+    )  # fmt: skip
+
+
+def bias_of(intercept: npt.NDArray[Any], problem: Problem) -> npt.NDArray[np.float64]:
+    """Weights (k,) of the constant feature."""
     if problem.tau > 0:
-        W[d] = np.asarray(intercept, np.float64) / problem.tau
-    elif np.any(intercept):
+        return np.asarray(intercept, np.float64) / problem.tau
+    if np.any(intercept):
         raise CertificateError(
             "intercept_ is not zero, but the fit had fit_intercept=False; the objective has no "
             "place for it: set intercept_ to zeros, or fit with fit_intercept=True."
         )
-    if problem.formulation == "lee_lin_wahba":
-        # Such a W is outside the primal's domain and could undercut the bound.
-        off = float(np.abs(W.sum(axis=1)).max())
-        if off > 1e-4 * max(1e-30, float(np.abs(W).max())):
-            raise CertificateError(
-                f"the classes' weights sum to {off:.1e}; those of lee_lin_wahba must sum to zero: "
-                "subtract coef_.mean(axis=0) from coef_ and intercept_.mean() from intercept_."
-            )
-    return W
+    return np.zeros(len(intercept))
+
+
+def refuse_uneven(off: float, largest: float) -> None:
+    """Such a W is outside the primal's domain of Lee-Lin-Wahba and could undercut the bound."""
+    if off > 1e-4 * max(1e-30, largest):
+        raise CertificateError(
+            f"the classes' weights sum to {off:.1e}; those of lee_lin_wahba must sum to zero: "
+            "subtract coef_.mean(axis=0) from coef_ and intercept_.mean() from intercept_."
+        )

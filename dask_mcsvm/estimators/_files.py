@@ -14,9 +14,17 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm import __version__
+from dask_mcsvm._validation import is_lazy
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._certificate import Trained
-from dask_mcsvm.storage import decode_classes, encode_classes, load_model, save_model
+from dask_mcsvm.estimators._model import refuse_files
+from dask_mcsvm.storage import (
+    absolute_path,
+    decode_classes,
+    encode_classes,
+    load_model,
+    save_model,
+)
 from dask_mcsvm.training import DASK_SOLVERS, EARLY_SHRINK, PassPlan, Plan
 
 KIND = "LinearMCSVC"
@@ -84,12 +92,16 @@ class ModelFile:
         """
         check_is_fitted(self)
         trained = self._trained
-        arrays = {
+        arrays = {"intercept": self.intercept_, "class_totals": trained.totals}
+        parts: Any = ()
+        widths = None
+        if is_lazy(self.coef_):  # one part after another: together they may not fit
+            coef = self.coef_.rechunk({1: -1})
+            widths = list(coef.chunks[0])
+            parts = (coef.blocks[p].T.compute() for p in range(len(widths)))
+        else:
             # (d, k), the layout of a fit: its rows are sparse where a feature serves few classes.
-            "W": self.coef_.T.tocsr() if sp.issparse(self.coef_) else self.coef_.T,
-            "intercept": self.intercept_,
-            "class_totals": trained.totals,
-        }
+            arrays["W"] = self.coef_.T.tocsr() if sp.issparse(self.coef_) else self.coef_.T
         meta = {
             "estimator": KIND,
             "versions": versions(),
@@ -108,7 +120,9 @@ class ModelFile:
             },
             "notes": dict(getattr(self, "notes_", {}) if notes is None else notes),
         }
-        save_model(path, arrays, meta, overwrite=overwrite)
+        if widths is not None:
+            meta["parts"] = {"classes": widths, "dtype": self.coef_.dtype.name}
+        save_model(path, arrays, meta, parts=parts, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -122,7 +136,8 @@ class ModelFile:
         Returns
         -------
         LinearMCSVC
-            Fitted: it predicts, certifies and exports as the one that was saved.
+            Fitted: it predicts, certifies and exports as the one that was saved. Where that had
+            its `coef_` in files, this one reads those at `path`.
 
         Raises
         ------
@@ -141,6 +156,8 @@ class ModelFile:
         model = cls()
         _set_parameters(model, meta["parameters"], path)
         try:
+            if "parts" in meta:
+                arrays["W"] = _weights_in_parts(path, meta)
             vars(model).update(_fitted(arrays, meta))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFormatError(
@@ -170,6 +187,7 @@ class ModelFile:
         np.True_
         """
         check_is_fitted(self)
+        refuse_files(self.coef_, "to_linear_svc")
         trained = self._trained
         svc = LinearSVC(
             loss="hinge",
@@ -276,6 +294,14 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
             }
         ),
     }
+
+
+def _weights_in_parts(path: str | os.PathLike[str], meta: Mapping[str, Any]) -> Any:
+    """W (d, k) as a Dask array that reads the parts of a model file."""
+    from dask_mcsvm.graphs.model_files import read_weights  # imports Dask
+
+    d, parts = meta["fitted"]["n_features_in_"], meta["parts"]
+    return read_weights(absolute_path(path), parts["classes"], d, np.dtype(parts["dtype"]))
 
 
 def _plan(stored: dict[str, Any]) -> Any:

@@ -16,14 +16,17 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
-from dask.delayed import delayed
-from dask.task_spec import List, Task, TaskRef
+from dask.delayed import Delayed, delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.storage import read_part, write_part
 
-from .certify import HasWeights
+from ._blocks import GroupWeights
+from .certify import HasWeights, primal
 from .predict import Array, ModelPart, Part
-from .state import Graph, Key
+from .rows import RowBlock
+from .state import Graph, Key, Tally
 
 
 def file_widths(n_classes: int, n_files: int) -> list[int]:
@@ -93,6 +96,48 @@ def model_parts(coef: da.Array, intercept: Array) -> tuple[ModelPart, ...]:
     )
 
 
+def primal_in_parts(
+    X: Any,
+    y: npt.NDArray[np.int32],
+    C: npt.NDArray[np.float64],
+    coef: da.Array,
+    bias: npt.NDArray[np.float64],
+    *,
+    formulation: str,
+    tau: float,
+) -> float:
+    """P(W) in float64 of rows in memory, a part of the model at a time (`certify.primal`).
+
+    Parameters
+    ----------
+    X, y, C
+        Rows (n, d), their codes and their costs (n,).
+    coef : dask.array.Array of shape (k, d)
+    bias : ndarray of shape (k,)
+        Weights of the constant feature, whose value is `tau`.
+    """
+    coef = coef.astype(np.float64)
+    if formulation == "lee_lin_wahba":  # the nearest W that the primal allows
+        coef, bias = coef - coef.mean(axis=0), bias - bias.mean()
+    parts = model_parts(coef, bias)
+    name = f"certify-{tokenize(X, y, C, parts)}"
+    rows: Key = (f"{name}-rows", 0)
+    # No step is taken, so nobody asks for the squares of the rows.
+    graph: Graph = {rows: DataNode(rows, RowBlock(np.arange(y.size), X, y, C, np.zeros(y.size)))}
+    blocks: list[tuple[npt.NDArray[np.intp], Key]] = []
+    for p, part in enumerate(parts):
+        key: Key = (f"{name}-part", p)
+        assert isinstance(part.W, Delayed)
+        graph[key] = Task(key, as_block, TaskRef(part.W.key))
+        blocks.append((np.array(part.places, np.intp), key))
+    looks, value = primal(
+        [rows], blocks, formulation=formulation, tau=tau, name="certify", epoch=0, run=name
+    )
+    sources = [part.W for part in parts]
+    layers = HighLevelGraph.from_collections(name, graph | looks, dependencies=sources)
+    return float(Delayed(value, layers, layer=name).compute())
+
+
 def one_chunk(X: Any) -> da.Array:
     """Rows in memory, dense or CSR, for tasks that expect chunks."""
     return da.from_array(X, chunks=(-1, -1), asarray=False)
@@ -115,6 +160,11 @@ def write_columns(pieces: Sequence[Part], path: str, part: int) -> None:
     for places, columns in pieces:
         W[:, places] = columns
     write_part(path, part, W)
+
+
+def as_block(W: Array) -> GroupWeights:
+    """Columns of W as a certificate looks at them."""
+    return GroupWeights(np.ascontiguousarray(W), Tally())
 
 
 def with_intercept(coef: Array, intercept: Array) -> Array:

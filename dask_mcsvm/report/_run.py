@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dask_mcsvm._validation import is_lazy
 from dask_mcsvm.estimators._files import model_versions, stored_parameters
 from dask_mcsvm.report.scores import Scores
 
@@ -33,7 +34,7 @@ class Run:
         epoch, seconds, primal, dual, gap, active; nan where not measured.
     certified : ndarray of shape (records,), bool
     magnitudes : ndarray
-        |w| of the weights that are not zero.
+        |w| of the weights that are not zero; none of a model that stays in files.
     task_seconds : dict of str to ndarray of shape (records,)
         Per kind of task; empty for a fit in memory.
     traffic : dict of str to ndarray of shape (records,)
@@ -86,7 +87,7 @@ def run_of(model: Any, scores: Scores | None) -> Run:
             "history_ has what there is."
         )
     history = model.history_
-    coef = model.coef_
+    coef = np.empty(0) if is_lazy(model.coef_) else model.coef_  # not from files for a figure
     stored = coef.data if sp.issparse(coef) else np.asarray(coef).ravel(order="K")
     kinds = sorted({kind for record in history for kind in record.get("task_seconds", {})})
     groups = getattr(model.plan_, "groups", ()) if model.solver_ == "rounds" else ()

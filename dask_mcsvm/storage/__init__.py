@@ -7,8 +7,8 @@ from .dataset_write import write_dataset
 from .describe import describe, kind_of
 from .libsvm import convert_libsvm
 from .model import (
+    absolute_path,
     load_model,
-    part_folder,
     read_part,
     remove_parts,
     save_model,
@@ -20,6 +20,7 @@ __all__ = [
     "Checkpoint",
     "Dataset",
     "Scratch",
+    "absolute_path",
     "convert_libsvm",
     "decode_classes",
     "describe",
@@ -28,7 +29,6 @@ __all__ = [
     "load_model",
     "open_dataset",
     "read_block",
-    "part_folder",
     "read_part",
     "remove_parts",
     "save_model",

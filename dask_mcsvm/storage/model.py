@@ -90,9 +90,9 @@ def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     return read_store(as_place(path), MODEL)
 
 
-def part_folder(folder: str | os.PathLike[str], name: str) -> str:
-    """Absolute path or URL of a folder for parts, as workers have to be told it."""
-    return as_place(folder).child(name).path
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    """A path or URL as workers have to be told it."""
+    return as_place(path).path
 
 
 def remove_parts(path: str) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dask_mcsvm.graphs.model_files import file_widths, read_weights, write_weights
 from dask_mcsvm.graphs.state import Graph, Key
-from dask_mcsvm.storage import part_folder, remove_parts
+from dask_mcsvm.storage import absolute_path, remove_parts
 
 from .dask_plan import WHOLE_MODEL, DaskPlan
 from .runner import Runner
@@ -51,7 +51,7 @@ def keep_in_files(
 
     The client sees none of it.
     """
-    path = part_folder(folder, f"weights-{run}")
+    path = f"{absolute_path(folder)}/weights-{run}"
     widths = file_widths(plan.k, len(plan.groups))
     graph, keys = write_weights(groups, widths, path, run)
     try:
