@@ -11,9 +11,10 @@ from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import Settings, warn_of_precision
 from dask_mcsvm.graphs.model_files import model_parts, one_chunk
 from dask_mcsvm.graphs.predict import Model, ModelPart, decision_function, predict, predict_topk
-from dask_mcsvm.training.dask_loop import Keeping, train_on_dask
+from dask_mcsvm.training.dask_loop import train_on_dask
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
 from dask_mcsvm.training.dask_problem import DaskProblem
+from dask_mcsvm.training.keeping import Keeping
 from dask_mcsvm.training.problem import Fit
 from dask_mcsvm.training.runner import Runner, find_runner
 from dask_mcsvm.training.source import Source, lazy_rows, read_source, share_of_hits
@@ -59,7 +60,10 @@ def fit_lazy(
         X, y, sample_weight, classes, estimator.class_weight, settings
     )
     warn_of_precision(settings, problem.dtype)
-    keeping = Keeping(settings.checkpoint, settings.resume, settings.scratch, settings.memory_limit)
+    keeping = Keeping(
+        settings.checkpoint, settings.resume, settings.scratch, settings.memory_limit,
+        settings.carry,
+    )  # fmt: skip
     with progress(settings.verbose, settings.callbacks) as on_epoch:
         fit = train_on_dask(
             problem, plan, runner, keeping, tol=settings.tol, max_epochs=settings.max_epochs,

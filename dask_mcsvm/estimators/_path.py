@@ -1,6 +1,7 @@
 """A path over C: each model starts from the dual variables of the one before."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from sklearn.base import clone
 from dask_mcsvm._validation import TrainingSet, check_number, check_training_set, is_lazy
 from dask_mcsvm.errors import bad_parameter
 from dask_mcsvm.estimators._predict import best_classes
-from dask_mcsvm.estimators._settings import read_settings
+from dask_mcsvm.estimators._settings import read_settings, wants_blocks, wants_early_shrink
 from dask_mcsvm.estimators._warm import KeptAlpha
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ def fit_lazy_path(
     validation: Any,
     sample_weight: Any,
 ) -> PathResult:
-    """A fit of its own for every C: rows that are read chunk by chunk leave no alpha behind."""
+    """On Dask each fit leaves its alpha in files for the next; out of core it stands alone."""
+    from dask_mcsvm.training.keeping import state_folder  # these import Dask
+    from dask_mcsvm.training.runner import find_runner
     from dask_mcsvm.training.source import hold_back
 
     if estimator.checkpoint is not None:
@@ -119,7 +122,13 @@ def fit_lazy_path(
     share = share_held_back(validation)
     if share is not None:
         (X, y, sample_weight), validation = hold_back(X, y, sample_weight, share, settings.seed)
-    models = [clone(estimator).set_params(C=C).fit(X, y, sample_weight) for C in costs]
+    models = [clone(estimator).set_params(C=C) for C in costs]
+    with ExitStack() as stack:
+        if not (wants_early_shrink(X, settings) or wants_blocks(X, settings)):
+            folder = stack.enter_context(state_folder(settings.scratch, find_runner()))
+            settings = replace(settings, carry=folder)
+        for model in models:
+            model._fit_chunks(X, y, sample_weight, None, replace(settings, C=model.C))
     scores = None
     if validation is not None:
         scores = np.array([model.score(*validation) for model in models])

@@ -38,7 +38,10 @@ from dask_mcsvm.training import (
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of one fit. `tau` is None where the constant feature is the largest row norm."""
+    """Parameters of one fit. `tau` is None where the constant feature is the largest row norm.
+
+    `carry` is a folder through which the fits of a path on Dask hand on their alpha.
+    """
 
     formulation: str
     solver: str
@@ -57,6 +60,7 @@ class Settings:
     callbacks: tuple[Callable[[dict[str, Any]], object], ...]
     verbose: int
     seed: int
+    carry: str | None = None
 
 
 def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:

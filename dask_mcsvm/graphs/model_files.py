@@ -133,14 +133,15 @@ def primal_in_parts(
     looks, value = primal(
         [rows], blocks, formulation=formulation, tau=tau, name="certify", epoch=0, run=name
     )
-    sources = [part.W for part in parts]
+    sources: list[Any] = [part.W for part in parts]
     layers = HighLevelGraph.from_collections(name, graph | looks, dependencies=sources)
     return float(Delayed(value, layers, layer=name).compute())
 
 
 def one_chunk(X: Any) -> da.Array:
     """Rows in memory, dense or CSR, for tasks that expect chunks."""
-    return da.from_array(X, chunks=(-1, -1), asarray=False)
+    rows: da.Array = da.from_array(X, chunks=(-1, -1), asarray=False)
+    return rows
 
 
 # -- tasks -----------------------------------------------------------------------------------------
@@ -169,4 +170,5 @@ def as_block(W: Array) -> GroupWeights:
 
 def with_intercept(coef: Array, intercept: Array) -> Array:
     """W (d + 1, classes) of coef (classes, d), for a constant feature of 1."""
-    return np.vstack([coef.T, np.asarray(intercept, coef.dtype)[None]])
+    W: Array = np.vstack([coef.T, np.asarray(intercept, coef.dtype)[None]])
+    return W

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,6 +13,7 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 
 from dask_mcsvm.errors import ClusterLostError, FitInterrupted, WorkersKilledError
+from dask_mcsvm.graphs.path import can_rescale, load_rescaled
 from dask_mcsvm.graphs.state import (
     Bounds,
     Graph,
@@ -31,6 +28,7 @@ from dask_mcsvm.storage import Checkpoint
 
 from .dask_plan import DaskPlan, make_solver
 from .dask_problem import DaskProblem, refuse_other
+from .keeping import Keeping, ratio_of_costs
 from .large_model import folder_for, keep_in_files
 from .problem import Fit, OnEpoch
 from .runner import RESIDENT_SHARE, Runner
@@ -38,16 +36,6 @@ from .warm import warm_name, warm_up
 
 #: What a fit is after an epoch, besides what its blocks hold.
 COUNTED = ("epoch", "work", "dual", "last_look", "blindness", "history", "state")
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """Where state is written, and whether to go on from what is there."""
-
-    checkpoint: str | None
-    resume: bool
-    scratch: str | None
-    memory_limit: int | None = None
 
 
 def train_on_dask(
@@ -67,10 +55,13 @@ def train_on_dask(
         plan, scratch=keeping.scratch, checkpoint=keeping.checkpoint, limit=keeping.memory_limit
     )
     with ExitStack() as stack:
-        store = stack.enter_context(Checkpoint(_place(keeping, runner, stack)))
+        store = stack.enter_context(Checkpoint(keeping.place(runner, stack)))
         loop = _DaskLoop(problem, plan, runner, store, tol, max_epochs, seed, on_epoch)
         loop.memory = min(keeping.memory_limit or runner.memory, runner.memory)
-        loop.is_kept, loop.model_folder = keeping.checkpoint is not None, model_folder
+        loop.is_kept = bool(keeping.checkpoint or keeping.carry)
+        loop.model_folder = model_folder
+        if keeping.carry is not None:
+            loop.seed_from_last()
         if keeping.resume and keeping.checkpoint is not None:
             loop.resume(seed_is_given)
         if keeping.checkpoint is None:
@@ -101,25 +92,6 @@ def _naming(checkpoint: str, loop: _DaskLoop) -> Iterator[None]:
             f"Stopped by Ctrl-C; {checkpoint} holds the fit after {epoch} "
             f"epoch{'s' * (epoch > 1)}: type fit again with resume=True."
         ) from None
-
-
-def _place(keeping: Keeping, runner: Runner, stack: ExitStack) -> str:
-    """The folder that workers write state to."""
-    if keeping.checkpoint is not None:
-        return keeping.checkpoint
-    if keeping.scratch is None and not runner.is_local:
-        raise ValueError(
-            "the workers are on other machines, and a fit keeps its state in files; pass "
-            'scratch="/a/folder/all/workers/see" (or checkpoint=...).'
-        )
-    if keeping.scratch is not None and not os.path.isdir(keeping.scratch):
-        raise ValueError(
-            f"scratch={keeping.scratch!r} is not a folder here; make one that all workers see, or "
-            "leave it out."
-        )
-    folder = tempfile.mkdtemp(prefix="dask-mcsvm-", dir=keeping.scratch)
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    return f"{folder}/state"
 
 
 class _DaskLoop:
@@ -153,6 +125,8 @@ class _DaskLoop:
         self.scores = int(problem.source.counts.sum()) * plan.k
         #: Whether anybody will read the state when the fit is over.
         self.is_kept = False
+        #: C over that of the fit whose state this one begins with.
+        self.ratio: float | None = None
         #: Where W goes if it is too large for the client.
         self.model_folder: str | None = None
         #: Tasks that the next graph has to begin with.
@@ -168,9 +142,12 @@ class _DaskLoop:
         )
         self.solver = self._make_solver()
         self._keep_rows()
-        if self.state:
+        if self.ratio is not None and can_rescale(self.solver.kinds):
+            self.dual = self._seed(self.ratio)
+        elif self.state and self.ratio is None:
             self._load(self.state)
         else:
+            self.state = {}
             self.dual = self._advance(self.solver.start()).gain
         stop = self._reached_tol()
         self.spent = self.runner.spent()
@@ -303,6 +280,14 @@ class _DaskLoop:
             list(names), self.solver.kinds, self.store.path, self.generation, self.run_id
         )
 
+    def _seed(self, ratio: float) -> float:
+        """Begin with the state of a fit of another C, rescaled [PATH]; the dual of it."""
+        self.pending, self.state = load_rescaled(
+            list(self.state), self.solver.kinds, self.store.path, self.generation, self.run_id,
+            ratio,
+        )  # fmt: skip
+        return self._certify()[1]
+
     def _certify(self) -> tuple[float, float]:
         bounds: Bounds = self._advance(self.solver.certify(self.state, self.epoch))
         return float(bounds.primal), float(bounds.dual)
@@ -364,6 +349,16 @@ class _DaskLoop:
         vars(self).update({name: meta[name] for name in COUNTED if name != "state"})
         self.saved = self.epoch
         self.begun -= meta["seconds"]
+        self._find_state(meta)
+
+    def seed_from_last(self) -> None:
+        """Begin with what a fit of another C left here, if there is one that differs by C alone."""
+        found = self.store.read()
+        self.ratio = None if found is None else ratio_of_costs(found[1], self.problem, self.plan)
+        if found is not None and self.ratio is not None:
+            self._find_state(found[1])
+
+    def _find_state(self, meta: dict[str, Any]) -> None:
         generation = self.store.generation
         assert generation is not None
         self.generation = generation

@@ -66,7 +66,7 @@ def refuse_other(
                 f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
                 "same parameters, or another checkpoint path."
             )
-    if _decisive(meta["plan"]) != _decisive(plan.to_json()):
+    if decisive(meta["plan"]) != decisive(plan.to_json()):
         raise CheckpointError(
             f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
             "the same solver and solver_options, or another checkpoint path."
@@ -77,7 +77,7 @@ def refuse_other(
         )
 
 
-def _decisive(plan: dict[str, Any]) -> dict[str, Any]:
+def decisive(plan: dict[str, Any]) -> dict[str, Any]:
     """What of a plan, as it is or out of JSON, changes the steps."""
     groups = [list(group) for group in plan["groups"]]
     return {**plan, "groups": groups, "save_every": None}

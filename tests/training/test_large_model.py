@@ -3,6 +3,8 @@
 import os
 import pickle
 import re
+from copy import copy
+from functools import cache
 
 import dask
 import numpy as np
@@ -28,27 +30,36 @@ def one_thread():
         yield
 
 
-def pair(solver, folder, **parameters):
-    """The same fit twice: W in memory, and W in files."""
-    parameters |= {"solver_options": {"groups": 4, "save_every": 2}}
-    here = svm(solver, **parameters).fit(lazy(X), Y)
-    return here, svm(solver, memory_limit=LIMIT, scratch=folder, **parameters).fit(lazy(X), Y)
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The same fit twice, each pair made once: W in memory, W in files, and their folder."""
+
+    @cache
+    def make(solver, fit_intercept=True):
+        folder = tmp_path_factory.mktemp(solver)
+        given = {"fit_intercept": fit_intercept, "max_epochs": 3}
+        given["solver_options"] = {"groups": 4, "save_every": 2}
+        here = svm(solver, **given).fit(lazy(X), Y)
+        there = svm(solver, memory_limit=LIMIT, scratch=folder, **given).fit(lazy(X), Y)
+        return here, there, folder
+
+    return lambda *which: (*map(copy, make(*which)[:2]), make(*which)[2])
 
 
 @pytest.mark.parametrize("solver", BY_GROUPS)
-def test_files_hold_the_model_of_a_fit_in_memory(solver, tmp_path):
-    here, there = pair(solver, tmp_path)
+def test_files_hold_the_model_of_a_fit_in_memory(solver, pair):
+    here, there, folder = pair(solver)
     assert there.coef_.chunks == ((3, 2, 2, 2), (12,))
     assert there.coef_.compute().tobytes() == np.ascontiguousarray(here.coef_).tobytes()
     for name in ("intercept_", "primal_", "dual_", "gap_", "density_", "n_iter_"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
     # Only the model is left.
-    assert re.fullmatch(r"weights-[0-9a-f]{12}", " ".join(os.listdir(tmp_path)))
+    assert re.fullmatch(r"weights-[0-9a-f]{12}", " ".join(os.listdir(folder)))
 
 
 @pytest.mark.parametrize("rows", [X, sp.csr_array(X), lazy(X)], ids=["dense", "csr", "lazy"])
-def test_answers_are_those_of_a_model_in_memory(rows, tmp_path):
-    here, there = pair("rounds", tmp_path)
+def test_answers_are_those_of_a_model_in_memory(rows, pair):
+    here, there, _ = pair("rounds")
     np.testing.assert_array_equal(there.predict(rows), here.predict(X))
     np.testing.assert_array_equal(there.predict_topk(rows, 3), here.predict_topk(X, 3))
     scores = there.decision_function(rows)
@@ -59,8 +70,8 @@ def test_answers_are_those_of_a_model_in_memory(rows, tmp_path):
 
 @pytest.mark.parametrize("solver", BY_GROUPS)
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_certificates_look_at_one_part_at_a_time(solver, fit_intercept, tmp_path):
-    here, there = pair(solver, tmp_path, fit_intercept=fit_intercept)
+def test_certificates_look_at_one_part_at_a_time(solver, fit_intercept, pair):
+    here, there, _ = pair(solver, fit_intercept)
     found, expected = there.certify(X, Y), here.certify(X, Y)
     assert found.primal == pytest.approx(expected.primal, rel=1e-12)
     assert found.primal == pytest.approx(there.primal_, rel=1e-12)
@@ -68,8 +79,8 @@ def test_certificates_look_at_one_part_at_a_time(solver, fit_intercept, tmp_path
     assert there.certify(X, Y).primal > found.primal
 
 
-def test_a_saved_model_is_read_from_its_own_files(tmp_path):
-    _, there = pair("classes", tmp_path)
+def test_a_saved_model_is_read_from_its_own_files(pair, tmp_path):
+    _, there, _ = pair("classes")
     there.save(tmp_path / "model.zarr")
     again = LinearMCSVC.load(tmp_path / "model.zarr")
     assert again.coef_.chunks == there.coef_.chunks
@@ -84,6 +95,7 @@ def test_a_saved_model_is_read_from_its_own_files(tmp_path):
 def test_a_checkpoint_is_a_place_for_the_model_too(tmp_path):
     path = tmp_path / "fit"
     given = {"memory_limit": LIMIT, "checkpoint": path, "solver_options": {"groups": 4}}
+    given["max_epochs"] = 1
     first = svm("classes", **given).fit(lazy(X), Y)
     second = svm("classes", resume=True, **given).fit(lazy(X), Y)
     assert first.coef_.name != second.coef_.name
@@ -106,8 +118,8 @@ def test_a_model_without_a_folder_is_refused_before_the_fit():
 
 
 @pytest.mark.parametrize("what", ["sparsify", "to_linear_svc"])
-def test_what_needs_all_of_it_says_so(what, tmp_path):
-    _, there = pair("classes", tmp_path)
+def test_what_needs_all_of_it_says_so(what, pair):
+    _, there, _ = pair("classes")
     sentence = (
         f"{what} needs coef_ in memory, and it is a Dask array of 864 bytes in files; if that "
         "fits, type model.coef_ = model.coef_.compute() first."
@@ -145,7 +157,7 @@ class LargestResult(SchedulerPlugin):
             self.largest = max(self.largest, nbytes or 0)
 
 
-def wide_set(n=300, d=20_000, k=250):
+def wide_set(n=250, d=20_000, k=250):
     """Rows of few nonzeros: W takes 40 MB, a group in eight 5 MB."""
     rng = np.random.default_rng(0)
     columns = rng.integers(d, size=(n, 20), dtype=np.int32)
@@ -157,9 +169,9 @@ def wide_set(n=300, d=20_000, k=250):
 @pytest.mark.parametrize("solver", ["rounds", "classes"])
 def test_no_process_sees_all_of_a_model_of_40_mb(solver, two_processes, tmp_path, monkeypatch):
     rows, y = wide_set()
-    chunks = dask.array.from_array(rows, chunks=(100, -1), asarray=False)
+    chunks = dask.array.from_array(rows, chunks=(125, -1), asarray=False)
     options = {"groups": 8, "slices": 1} if solver == "rounds" else {"groups": 8}
-    given = {"max_epochs": 2, "solver_options": options}
+    given = {"max_epochs": 1, "solver_options": options}
     here = svm(solver, **given).fit(chunks, y)
     W_bytes = here.coef_.nbytes + here.intercept_.nbytes
 
