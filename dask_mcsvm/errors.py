@@ -82,7 +82,8 @@ def convergence_message(estimator: str, max_epochs: int, gap: float, tol: float)
     """
     return (
         f"{estimator} stopped after max_epochs={max_epochs} with relative gap {short(gap)} > "
-        f"tol={short(tol)}; raise max_epochs or tol, or scale the rows of X to unit norm."
+        f"tol={short(tol)}; raise max_epochs or tol, or scale the rows of X to unit norm "
+        "or its features to unit variance."
     )
 
 

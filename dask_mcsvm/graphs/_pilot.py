@@ -27,19 +27,24 @@ import numpy.typing as npt
 
 from dask_mcsvm.solvers._blas import one_blas_thread
 from dask_mcsvm.solvers._decisions import (
+    CG_TOLERANCE,
     CURVED_ON_DASK,
+    EASY,
     FIRST_RHO,
+    SLOPE_LEFT_ON_DASK,
     Length,
     best_multiple,
     centred,
+    cg_tolerance,
     curved_stride,
+    gradient_left,
     multipliers_move,
     next_rho,
+    sample_misled,
 )
 from dask_mcsvm.solvers._newton import (
     BLAS_RATE,
     CG_STEPS,
-    CG_TOLERANCE,
     ROWS_PER_FEATURE,
     CurvedRows,
     Preconditioner,
@@ -93,6 +98,10 @@ class Pilot:
     tries: bool = False  # the look is at columns + t P
     rho: float = FIRST_RHO
     steps: int = 0  # since the multipliers moved
+    easy: int = 0  # those of them that left little of the gradient
+    norm_before: float = 0.0  # of the gradient before the last step
+    tolerance: float = CG_TOLERANCE
+    samples: bool = True  # a part of the rows has not misled yet
     stride: int = 1
     products: int = 0
     rz: float = 0.0
@@ -192,6 +201,7 @@ class Course:
                 pilot.length = np.array(astuple(length.after(slope)))
                 return
             pilot.tries = False
+            pilot.samples = pilot.samples and not sample_misled(pilot.stride, length.t)
         pilot.columns, pilot.g, pilot.primal = point, g, primal
         pilot.free, pilot.active = seen.free, seen.active
         if pilot.steps and multipliers_move(primal, pilot.dual_here, g, pilot.steps):
@@ -202,12 +212,16 @@ class Course:
     def _move(self, pilot: Pilot) -> None:
         """Take over the multipliers found, and a penalty that suits the steps it took."""
         pilot.dual_held, pilot.scale_held = pilot.dual_here, pilot.scale_here
-        pilot.rho, pilot.steps = next_rho(pilot.rho, pilot.steps), 0
+        pilot.rho = next_rho(pilot.rho, pilot.steps - pilot.easy)
+        pilot.steps, pilot.easy, pilot.norm_before = 0, 0, 0.0
         pilot.phase, pilot.moves = LOOK, True
 
     def _turn(self, pilot: Pilot) -> None:
         """Begin to work out a new direction."""
-        pilot.stride = curved_stride(
+        left = gradient_left(pilot.g, pilot.norm_before)
+        pilot.easy += left <= EASY
+        pilot.norm_before, pilot.tolerance = float(np.linalg.norm(pilot.g)), cg_tolerance(left)
+        pilot.stride = 1 if not pilot.samples else curved_stride(
             pilot.best_primal - pilot.dual, pilot.best_primal, free=int(pilot.free.sum()),
             active=pilot.active, wanted=CURVED_ON_DASK * self.k * self.d1,
         )  # fmt: skip
@@ -241,7 +255,7 @@ class Course:
             return np.asarray(P + rho * curved)
 
         solve = partial(self._solve, pilot)
-        pilot.P, products = conjugate_gradients(product, solve, pilot.g)
+        pilot.P, products = conjugate_gradients(product, solve, pilot.g, pilot.tolerance)
         self._count(pilot, products)
         self._end_cg(pilot)
 
@@ -282,7 +296,7 @@ class Course:
         z = self._solve(pilot, pilot.r)
         rz = float(np.vdot(pilot.r, z))
         pilot.search, pilot.rz = z + (rz / pilot.rz) * pilot.search, rz
-        if pilot.products >= CG_STEPS or not rz > CG_TOLERANCE**2 * pilot.rz_first:
+        if pilot.products >= CG_STEPS or not rz > pilot.tolerance**2 * pilot.rz_first:
             self._end_cg(pilot)
 
     def _end_cg(self, pilot: Pilot) -> None:
@@ -293,7 +307,7 @@ class Course:
             self._move(pilot)
             return
         pilot.phase, pilot.tries = LOOK, True
-        pilot.length = np.array(astuple(Length(first)))
+        pilot.length = np.array(astuple(Length(first, left=SLOPE_LEFT_ON_DASK)))
 
     def _solve(self, pilot: Pilot, R: Array) -> Array:
         return Preconditioner(pilot.inverses, centred=self._is_centred).solve(R)

@@ -80,7 +80,7 @@ def start_pilot(course: Course, dtype: np.dtype[Any]) -> Pilot:
     return Pilot(
         W=np.zeros((course.d1, course.k), dtype), columns=zeros, g=zeros, P=zeros, r=zeros,
         search=zeros, inverses=np.zeros((0, course.d1, course.d1)),
-        free=np.zeros(course.k, np.int64), length=np.zeros(7),
+        free=np.zeros(course.k, np.int64), length=np.zeros(8),
     )  # fmt: skip
 
 

@@ -13,13 +13,22 @@ FIRST_RHO, WARM_RHO, LEAST_RHO, MOST_RHO = 0.1, 1.0, 1e-9, 1e9
 INNER_GAP = 1.0
 #: The penalty grows when so few Newton steps were enough, and falls when so many were needed.
 FEW_STEPS, MANY_STEPS, MOST_STEPS = 2, 6, 10
+#: A step that left at most this part of the gradient met no kink: it is not counted. With features
+#: of scale 1e-8 and 1e8 a gradient has ten digits to lose, however easy the penalty makes it.
+EASY = 0.1
+#: CG ends at the first of these, and at the square of what the last step left of the gradient.
+CG_TOLERANCE, CG_FINEST = 0.1, 1e-4
 RHO_UP, RHO_DOWN = 3.0, 0.5
-#: A step along the direction is long enough where the slope is this part of the first.
-SLOPE_LEFT, SLOPES = 0.3, 8
+#: A step along the direction is long enough where the slope is this part of the first. On Dask each
+#: trial is a pass.
+SLOPE_LEFT, SLOPE_LEFT_ON_DASK, SLOPES = 0.1, 0.3, 8
 #: While the gap is above this part of the primal, so many free variables per weight of W, and so
 #: many rows, are enough to work out a direction. On Dask a pass costs more than what it computes:
 #: with 32 per weight 100,000 rows of 10 overlapping classes take 48 passes, with 4 they take 88.
 FAR, CURVED_PER_WEIGHT, CURVED_ON_DASK, CURVED_ROWS = 0.1, 4, 32, 4096
+#: A direction from a part of the rows is the last of its kind if W went less of its length: a
+#: column that is zero in that part looks flat, and the direction is far too long there.
+SHORT = 0.1
 
 
 def multipliers_move(primal: float, dual: float, g: Any, steps: int) -> bool:
@@ -28,8 +37,18 @@ def multipliers_move(primal: float, dual: float, g: Any, steps: int) -> bool:
     return residual <= INNER_GAP * (primal - dual - residual) or steps >= MOST_STEPS
 
 
+def gradient_left(g: Any, before: float) -> float:
+    """The part of the gradient that the last step left; 1 if ``before`` is 0: there was none."""
+    return float(np.linalg.norm(g)) / before if before > 0 else 1.0
+
+
+def cg_tolerance(left: float) -> float:
+    """How exact a direction is to be: the steps converge faster and faster where nothing bends."""
+    return min(CG_TOLERANCE, max(CG_FINEST, left * left))
+
+
 def next_rho(rho: float, steps: int) -> float:
-    """A penalty that suits the steps that the last one took."""
+    """A penalty that suits the steps that the last one took, easy ones left out."""
     if steps <= FEW_STEPS:
         return min(rho * RHO_UP, MOST_RHO)
     return max(rho * RHO_DOWN, LEAST_RHO) if steps >= MANY_STEPS else rho
@@ -39,6 +58,11 @@ def curved_stride(gap: float, primal: float, *, free: int, active: int, wanted: 
     """One in so many of the active rows is enough for a direction; ``wanted`` are to be free."""
     spare = min(free // wanted, active // CURVED_ROWS)
     return max(1, spare) if gap > FAR * primal else 1
+
+
+def sample_misled(stride: int, t: float) -> bool:
+    """Whether a direction from one in ``stride`` rows was no good; W went t of its length."""
+    return stride > 1 and t < SHORT
 
 
 def best_multiple(linear: float, square: float) -> tuple[float, float]:
@@ -63,10 +87,11 @@ class Length:
     high: float = np.inf
     slope_high: float = np.inf
     tried: int = 0
+    left: float = SLOPE_LEFT
 
     def is_enough(self, slope: float) -> bool:
         """Whether little is left of the slope at t, or this was the last trial."""
-        return abs(slope) <= -SLOPE_LEFT * self.first or self.tried >= SLOPES
+        return abs(slope) <= -self.left * self.first or self.tried >= SLOPES
 
     def after(self, slope: float) -> Length:
         """The next length to try, or the last one to take, when t has this slope."""

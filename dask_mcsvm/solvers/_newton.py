@@ -28,7 +28,7 @@ ROWS_PER_FEATURE = 4
 GATHERED_ROWS = 1024
 #: A multiply-add of a factorization or Gram matrix costs this much less than one of a kernel.
 BLAS_RATE = 8
-CG_TOLERANCE, CG_STEPS = 0.1, 50
+CG_STEPS = 50
 
 
 class CurvedRows(NamedTuple):
@@ -212,16 +212,19 @@ def _inverse(gram: np.ndarray, rho: float) -> np.ndarray:
 
 
 def conjugate_gradients(
-    product: Callable[[np.ndarray], np.ndarray], solve: Callable[[np.ndarray], np.ndarray], g: Any
+    product: Callable[[np.ndarray], np.ndarray],
+    solve: Callable[[np.ndarray], np.ndarray],
+    g: Any,
+    tolerance: float,
 ) -> tuple[np.ndarray, int]:
-    """P with H P = -g to a tenth in the preconditioned norm, and the products it took."""
+    """P with H P = -g to ``tolerance`` in the preconditioned norm, and the products it took."""
     P = np.zeros_like(g)
     r = -g
     z = solve(r)
     direction = z.copy()
     rz = first = float(np.vdot(r, z))
     steps = 0
-    while steps < CG_STEPS and rz > CG_TOLERANCE**2 * first:
+    while steps < CG_STEPS and rz > tolerance**2 * first:
         Hd = product(direction)
         steps += 1
         curvature = float(np.vdot(direction, Hd))

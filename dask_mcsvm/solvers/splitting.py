@@ -20,15 +20,19 @@ import scipy.sparse as sp
 from ._blas import one_blas_thread
 from ._decisions import (
     CURVED_PER_WEIGHT,
+    EASY,
     FIRST_RHO,
     SLOPES,
     WARM_RHO,
     Length,
     best_multiple,
     centred,
+    cg_tolerance,
     curved_stride,
+    gradient_left,
     multipliers_move,
     next_rho,
+    sample_misled,
 )
 from ._newton import (
     BLAS_RATE,
@@ -75,6 +79,7 @@ class Splitting:
         self.held = np.zeros((self.n, k), self.dtype)
         self.columns = np.zeros((k, d + 1))  # W by classes
         self.rho, self.steps, self.since_fresh, self.is_flat = FIRST_RHO, 0, 0, False
+        self.easy, self.norm_before, self.samples = 0, 0.0, True
         self.preconditioner = None
         self.cg_work = 0.0
         self.best_primal, self.best_columns = np.inf, self.columns
@@ -128,8 +133,8 @@ class Splitting:
         self.held, self.T = self.T, self.held
         self.dual_held = self.dual_here
         self.scale_held = self.scale_here
-        self.rho = next_rho(self.rho, self.steps)
-        self.steps, self.is_flat = 0, False
+        self.rho = next_rho(self.rho, self.steps - self.easy)
+        self.steps, self.easy, self.norm_before, self.is_flat = 0, 0, 0.0, False
         self._look()
 
     def _step(self) -> int:
@@ -143,6 +148,7 @@ class Splitting:
             return work
         self._scores(P, self.T)
         t = self._length(P, first)
+        self.samples = self.samples and not sample_misled(self.stride, t)
         self.columns = self.columns + t * P
         self.since_fresh += 1
         if self.since_fresh >= FRESH_SCORES:
@@ -182,7 +188,7 @@ class Splitting:
         shared = self.preconditioner is None or self.k * d1 > self.n
         count = 1 if shared else self.k
         # Far from the solution a part of the rows shows the curvature well enough.
-        self.stride = curved_stride(
+        self.stride = 1 if not self.samples else curved_stride(
             self.gap, self.best_primal, free=self.free, active=self.active.size,
             wanted=CURVED_PER_WEIGHT * self.k * d1,
         )  # fmt: skip
@@ -193,7 +199,12 @@ class Splitting:
         if self.preconditioner is None or self.cg_work > cost:
             self.preconditioner = None  # let go of the old one first
             self.preconditioner = self._new_preconditioner(shared)
-        P, products = conjugate_gradients(self._product, self.preconditioner.solve, self.g)
+        left = gradient_left(self.g, self.norm_before)
+        self.easy += left <= EASY
+        self.norm_before = float(np.linalg.norm(self.g))
+        P, products = conjugate_gradients(
+            self._product, self.preconditioner.solve, self.g, cg_tolerance(left)
+        )
         blocks = len(self.preconditioner.inverses)
         free = self.free / self.stride
         self.cg_work += products * (2 * free * d1 + blocks * d1**2 / BLAS_RATE)

@@ -22,7 +22,7 @@ def test_the_convergence_warning_says_what_to_do(blobs):
     gap = f"{model.gap_:.1e}".replace(".0e", "e")
     assert str(warning.message) == (
         f"LinearMCSVC stopped after max_epochs=2 with relative gap {gap} > tol=1e-09; raise "
-        "max_epochs or tol, or scale the rows of X to unit norm."
+        "max_epochs or tol, or scale the rows of X to unit norm or its features to unit variance."
     )
     assert warning.filename == __file__
     assert model.stop_ == "max_epochs"

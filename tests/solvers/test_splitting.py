@@ -155,6 +155,30 @@ def test_a_part_of_the_rows_is_enough_for_the_first_directions(monkeypatch):
     assert split_fit(problem, tol=1e-8).converged
 
 
+def test_a_part_of_the_rows_that_misled_is_not_asked_again(monkeypatch):
+    monkeypatch.setattr(_decisions, "CURVED_ROWS", 20)
+    monkeypatch.setattr(splitting, "CURVED_PER_WEIGHT", 1)
+    problem = clusters("crammer_singer", n=300)
+    rare = np.zeros((300, 1))
+    rare[1::4] = 1e4  # in few rows of a sample, or in none
+    problem = rescaled(problem, np.hstack([problem.rows, rare]))
+    run = split_run(problem)
+    run.newton_epoch()
+    assert run.stride > 1
+    for _ in range(4):
+        run.newton_epoch()
+    assert (run.samples, run.stride) == (False, 1)
+    assert split_fit(problem, tol=1e-6).converged
+
+
+def test_a_direction_is_as_exact_as_the_last_step_was_good():
+    g = np.array([[3.0, 4.0]])
+    assert _decisions.gradient_left(g, 0.0) == 1.0
+    assert _decisions.gradient_left(g, 50.0) == pytest.approx(0.1)
+    tolerances = [_decisions.cg_tolerance(left) for left in (2.0, 0.2, 0.05, 1e-9)]
+    assert tolerances == pytest.approx([0.1, 0.04, 0.0025, 1e-4])
+
+
 # -- bad scaling -----------------------------------------------------------------------------------
 
 
@@ -186,8 +210,7 @@ def test_constant_and_repeated_columns(name):
 def test_features_of_scale_1e_8_and_1e8_together(name):
     problem = clusters(name, n=90)
     X = problem.rows * np.logspace(-8, 8, problem.rows.shape[1])
-    # One more digit takes thousands of epochs; a fit that runs out of them says to scale the rows.
-    found = split_fit(rescaled(problem, X), tol=0.1, max_epochs=1000)
+    found = split_fit(rescaled(problem, X), tol=1e-6, max_epochs=1000)
     assert found.converged, found.gap
 
 
