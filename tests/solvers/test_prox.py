@@ -167,11 +167,13 @@ def test_conjugate_gradients_solve_with_any_preconditioner():
     blocks = np.stack([np.eye(6) + 2.0 * gram * (m + 1) for m in range(3)])
     g = rng.normal(size=(3, 6))
     exact = -np.linalg.solve(blocks, g[:, :, None])[:, :, 0]
-    per_class = Preconditioner([gram * (m + 1) for m in range(3)], 2.0, centred=False)
+    per_class = Preconditioner.of_grams([gram * (m + 1) for m in range(3)], 2.0, centred=False)
     np.testing.assert_allclose(per_class.solve(-g), exact, rtol=1e-10)
     for grams in ([gram.copy()], [gram * (m + 1) for m in range(3)]):
-        solve = Preconditioner(grams, 2.0, centred=False).solve
-        P, steps = conjugate_gradients(lambda P: np.einsum("mij,mj->mi", blocks, P), solve, g)
+        solve = Preconditioner.of_grams(grams, 2.0, centred=False).solve
+        P, steps = conjugate_gradients(
+            lambda P: np.einsum("mij,mj->mi", blocks, P), solve, g, tolerance=0.1
+        )
         error = P - exact
         size = np.vdot(exact, np.einsum("mij,mj->mi", blocks, exact))
         assert np.vdot(error, np.einsum("mij,mj->mi", blocks, error)) <= 0.1 * size
