@@ -32,7 +32,7 @@ def toy():
 
 @pytest.fixture(autouse=True)
 def eighty_columns(monkeypatch):
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((80, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((80, 24)))
 
 
 def draw(line, *records):
@@ -52,7 +52,7 @@ def test_a_line_has_a_bar_the_numbers_and_the_time_left():
 
 
 def test_a_line_stays_on_one_line(monkeypatch):
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((30, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((30, 24)))
     screen = Terminal()
     draw(LiveLine(tol=1e-3, stream=screen), (1.0, 1.0), (2.0, 0.1))
     assert all(len(part.removesuffix("\x1b[K")) < 30 for part in screen.getvalue().split("\r"))
