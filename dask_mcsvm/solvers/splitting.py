@@ -148,7 +148,8 @@ class Splitting:
             return work
         self._scores(P, self.T)
         t = self._length(P, first)
-        self.samples = self.samples and not sample_misled(self.stride, t)
+        if sample_misled(self.stride, t):  # stay, and ask all rows
+            self.samples, self.preconditioner, t = False, None, 0.0
         self.columns = self.columns + t * P
         self.since_fresh += 1
         if self.since_fresh >= FRESH_SCORES:
