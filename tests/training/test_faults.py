@@ -11,15 +11,21 @@ import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from distributed import Client, KilledWorker
-from distributed.core import Status
-from distributed.scheduler import WorkerState
-from training.sets import KillWorker, lazy, lazy_set, local_cluster, small_set, svm, weights
+from distributed import Client
+from training.sets import (
+    KillWorker,
+    lazy,
+    lazy_set,
+    local_cluster,
+    read_or_die,
+    small_set,
+    svm,
+    weights,
+)
 
 from dask_mcsvm import LaRankSVC
 from dask_mcsvm.errors import ClusterLostError, DatasetFormatError, WorkersKilledError
 from dask_mcsvm.storage import write_dataset
-from dask_mcsvm.training.runner import translated_losses
 
 DEADLINE_SECONDS = 120
 EPOCHS = 6
@@ -119,31 +125,33 @@ def test_a_cluster_that_goes_away_names_the_checkpoint(has_checkpoint, tmp_path)
 
 
 def test_a_task_that_kills_its_workers_says_what_to_change(tmp_path):
-    path = tmp_path / "fit"
-    sentence = (
-        "the task 'cs-solve-2' was running on 4 workers, one after another, when they died, the "
-        "last one with a memory limit of 512 MiB: its chunk of rows is probably too large for "
-        "them; use smaller chunks, X.rechunk({0: rows}) or write_dataset(..., block_rows=rows), or "
-        f"workers with more memory; with the same chunks the fit goes on from checkpoint="
-        f"{str(path)!r}, resume=True."
-    )
+    path, trap = tmp_path / "fit", tmp_path / "trap"
+    X, y = lazy_set()
+    X = X.map_blocks(read_or_die, str(trap), dtype=X.dtype)
 
-    def die_in_third(record):
+    def set_trap(record):
         if record["epoch"] > 2.5:
-            last = WorkerState(
-                address="tcp://127.0.0.1:1", pid=1, name=1, memory_limit=2**29, nthreads=1,
-                local_directory="", nanny=None, server_id="worker", status=Status.running,
-                scheduler=None,
-            )  # fmt: skip
-            with translated_losses():
-                raise KilledWorker(("cs-solve-2", "run", 0), last, 3)
+            trap.touch()
 
-    model = svm(max_epochs=EPOCHS, callbacks=(die_in_third,), checkpoint=path)
+    # Rows that do not stay in memory are read in every epoch.
+    model = svm(max_epochs=EPOCHS, memory_limit=1, callbacks=(set_trap,), checkpoint=path)
+    sentence = (
+        r"the task '.*' was running on 1 workers, one after another, when they died, the last one "
+        r"with a memory limit of .* MiB: its chunk of rows is probably too large for them; use "
+        r"smaller chunks, X.rechunk\({0: rows}\) or write_dataset\(..., block_rows=rows\), or "
+        r"workers with more memory"
+    )
+    sentence += re.escape(
+        f"; with the same chunks the fit goes on from checkpoint={str(path)!r}, resume=True."
+    )
+    # A cluster of its own: the first death is the last one, and workers may stay dead.
     with (
-        dask.config.set(scheduler="synchronous"),
-        pytest.raises(WorkersKilledError, match=f"^{re.escape(sentence)}$"),
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        local_cluster(processes=True) as cluster,
+        Client(cluster),
+        pytest.raises(WorkersKilledError, match=f"^{sentence}$"),
     ):
-        model.fit(*lazy_set())
+        model.fit(X, y)
 
 
 def test_a_bad_value_found_by_a_worker_names_its_row(two_processes):
