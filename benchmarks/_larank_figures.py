@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+MARKERS = "osD^vPh<>"
+
 
 def draw(name: str, results: dict[str, Any], folder: Path) -> list[Path]:
     """Test error against kernel values, of all methods and of the ablation; the files written."""
@@ -20,16 +22,16 @@ def draw(name: str, results: dict[str, Any], folder: Path) -> list[Path]:
     for number, points in (("1", whole), ("2", parts)):
         if not points:
             continue
-        figure = Figure(figsize=(6, 4), layout="constrained")
+        figure = Figure(figsize=(7, 4), layout="constrained")
         axes = figure.add_subplot()
-        for method, row in points.items():
+        for place, (method, row) in enumerate(points.items()):
+            # A method of the paper has the colour of ours, which stands before it.
             is_papers = method.startswith("paper")
-            axes.plot(row["kernels"], row["error"], "x" if is_papers else "o", color="black")
-            axes.annotate(
-                method, (row["kernels"], row["error"]), xytext=(5, 4), fontsize=8,
-                textcoords="offset points",
+            axes.plot(
+                row["kernels"], row["error"], "x" if is_papers else MARKERS[place % len(MARKERS)],
+                color=f"C{place - is_papers}", label=method, markersize=8,
             )  # fmt: skip
-        axes.margins(x=0.3)  # names stand to the right of their points
+        figure.legend(loc="outside right upper", fontsize=8)
         axes.set(
             xscale="log", xlabel="kernel values (millions)", ylabel="test error (%)",
             title=f"Figure {number}. {name}",

@@ -84,6 +84,7 @@ def run_ours(
     n_jobs: int = 1,
     target: float | None = None,
     judge: Dataset | None = None,
+    solver: str = "auto",
 ) -> dict[str, Any]:
     """Train to the relative gap ``tol``, or until a certified primal is at most ``target``.
 
@@ -100,7 +101,7 @@ def run_ours(
         return bool(at_target) or now["wall"] > patience
 
     with threadpool_limits(n_jobs):
-        plan = _plan(problem, n_jobs)
+        plan = _plan(problem, n_jobs, solver)
         watch = Stopwatch()
         fit = train(
             problem, plan, tol=tol, max_epochs=MAX_EPOCHS, seed=0, n_jobs=n_jobs, on_epoch=on_epoch
@@ -124,7 +125,7 @@ def run_ours(
     }
 
 
-def _plan(problem: Problem, n_jobs: int) -> Any:
+def _plan(problem: Problem, n_jobs: int, solver: str) -> Any:
     n, d = problem.rows.shape
     is_sparse = sp.issparse(problem.rows)
     return make_plan(
@@ -135,7 +136,7 @@ def _plan(problem: Problem, n_jobs: int) -> Any:
         is_sparse=is_sparse,
         dtype=problem.rows.dtype,
         formulation=problem.formulation,
-        solver="auto",
+        solver=solver,
         n_jobs=n_jobs,
         options=None,
     )
@@ -160,7 +161,13 @@ def tol_for(target: float, optimum: float) -> float:
 
 
 def run_to_target(
-    data: Dataset, problem: Problem, *, target: float, optimum: float, patience: float
+    data: Dataset,
+    problem: Problem,
+    *,
+    target: float,
+    optimum: float,
+    patience: float,
+    solver: str = "auto",
 ) -> dict[str, Any]:
     """Our run to a primal objective, on one thread; ``optimum`` is the best dual value known.
 
@@ -169,7 +176,9 @@ def run_to_target(
     """
     while True:
         tol = tol_for(target, optimum)
-        run = run_ours(problem, tol=tol, patience=patience, target=target, judge=data)
+        run = run_ours(
+            problem, tol=tol, patience=patience, target=target, judge=data, solver=solver
+        )
         if run["reached"] or run["stop"] != "gap" or run["dual"] <= optimum:
             return run
         optimum = run["dual"]

@@ -7,9 +7,10 @@
 Crammer-Singer without bias, one thread, CPU seconds. LIBLINEAR -s 4 trains to its own epsilon; the
 primal objective of its W, worked out in float64 by this script, is the target. scikit-learn's
 LinearSVC is the same solver behind another interface, and trains to the same epsilon. Our seconds
-end when a pass shows a primal at most the target. Rows come as they are (raw), divided by the
-largest absolute value (unit), or with columns of mean 0 and variance 1 (standard). A time after >
-is one at which a side gave up (--patience, CPU seconds; the others run in a child for that).
+are of a fit of its own for each target, and end when a certified primal is at most that. Rows come
+as they are (raw), divided by the largest absolute value (unit), or with columns of mean 0 and
+variance 1 (standard). A time after > is one at which a side gave up (--patience, seconds; the
+others run in a child for that).
 
 With --dask: epochs to a gap for 1, 2, 8 and 64 chunks of the same rows, and a generated array of
 2,000,000 x 256 on one and two single-thread worker processes, with the share of the workers' time
@@ -30,13 +31,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import _sides
 import numpy as np
 from _data import Dataset, load_dataset
 from _dense_dask import SMALL, by_chunks, by_workers
 from _measure import Stopwatch, describe, environment
-from threadpoolctl import threadpool_limits
-
-from dask_mcsvm.training import Problem, make_plan, train
 
 DENSE_SETS = ("usps", "letter", "mnist", "satimage", "shuttle", "covtype")
 SCALES = ("raw", "unit", "standard")
@@ -70,8 +69,6 @@ def in_child(
 def _child(
     answer: Any, side: str, data: Dataset, C: float, epsilon: float, patience: float
 ) -> None:
-    import _sides
-
     _sides.C = C
     run = _sides.Liblinear(data).run if side == "liblinear" else partial(_sklearn, data, C)
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -82,7 +79,6 @@ def _child(
 
 def _sklearn(data: Dataset, C: float, epsilon: float, judge: Dataset) -> dict[str, Any]:
     """LinearSVC to its own stopping rule."""
-    from _sides import crammer_singer_primal
     from sklearn.svm import LinearSVC
 
     model = LinearSVC(
@@ -94,38 +90,25 @@ def _sklearn(data: Dataset, C: float, epsilon: float, judge: Dataset) -> dict[st
         watch = Stopwatch()
         model.fit(data.X, data.y)
         result: dict[str, Any] = watch.read()
-    result["primal"] = crammer_singer_primal(judge, model.coef_.T)
+    result["primal"] = _sides.crammer_singer_primal(judge, model.coef_.T)
     return result
 
 
 def ours(
     data: Dataset, C: float, solver: str, targets: list[float], tol: float, patience: float
 ) -> dict[str, Any]:
-    """One run of ours: CPU seconds to each target and to the relative gap `tol`."""
-    n, d = data.X.shape
-    problem = Problem(data.X, data.y, np.full(n, C), data.k, "crammer_singer", 0.0)
-    plan = make_plan(
-        n=n, d=d, k=data.k, nnz=n * d, is_sparse=False, dtype=data.X.dtype,
-        formulation="crammer_singer", solver=solver, n_jobs=1, options=None,
-    )  # fmt: skip
-    seconds: dict[float, float] = {}
-
-    def on_epoch(record: dict[str, Any]) -> bool:
-        now = watch.read()["cpu"]
-        for target in targets:
-            if record["primal"] <= target:
-                seconds.setdefault(target, now)
-        return now > patience
-
-    with threadpool_limits(1):
-        watch = Stopwatch()
-        fit = train(problem, plan, tol=tol, max_epochs=100_000, seed=0, on_epoch=on_epoch)
-        whole = watch.read()["cpu"]
-    return {
-        "to": [seconds.get(target) for target in targets],
-        "cpu": whole, "gap": fit.gap, "epochs": fit.history[-1]["epoch"], "primal": fit.primal,
-        "reached": fit.gap <= tol,
-    }  # fmt: skip
+    """A fit of ours to the relative gap `tol`, and CPU seconds of one to each target."""
+    _sides.C = C
+    problem = _sides.pose(data, "crammer_singer")
+    whole = _sides.run_ours(problem, tol=tol, patience=patience, solver=solver)
+    best, seconds = whole["dual"], list[float | None]()
+    for target in targets:
+        run = _sides.run_to_target(
+            data, problem, target=target, optimum=best, patience=patience, solver=solver
+        )
+        best = max(best, run["dual"])
+        seconds.append(run["cpu"] if run["reached"] else None)
+    return whole | {"to": seconds}
 
 
 def measure(data: Dataset, C: float, options: argparse.Namespace) -> dict[str, Any]:
@@ -134,7 +117,7 @@ def measure(data: Dataset, C: float, options: argparse.Namespace) -> dict[str, A
         side: [in_child(side, data, C, epsilon, options.patience) for epsilon in options.eps]
         for side in THEIRS
     }
-    targets = [run["primal"] if run else -np.inf for run in theirs["liblinear"]]
+    targets = [run["primal"] for run in theirs["liblinear"] if run]
     sides = {
         solver: ours(data, C, solver, targets, options.tol, options.patience) for solver in OURS
     }

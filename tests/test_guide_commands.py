@@ -1,4 +1,4 @@
-"""Every command of the guide runs, in the order of the page."""
+"""Every command of the guide and of the README runs, in the order of the page."""
 
 import re
 import shlex
@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sklearn.datasets import load_digits
+from sklearn.datasets import dump_svmlight_file, load_digits
 
 from dask_mcsvm.cli import mcsvm
+from dask_mcsvm.storage import write_dataset
 
-GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
+ROOT = Path(__file__).parents[1]
+GUIDE = ROOT / "docs" / "guide.md"
 FENCED = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PREFIX = ["dask", "mcsvm"]
 
@@ -29,13 +31,31 @@ def test_the_commands_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.Monke
         if kind == "python":
             exec(block, data)
             continue
-        for line in block.splitlines():
-            words = shlex.split(line)
-            assert words[:2] == PREFIX
-            done = CliRunner().invoke(mcsvm, words[2:])
-            assert done.exit_code == 0, f"{line}\n{done.output}"
-            commands += 1
+        commands += run_commands(block)
     assert commands >= 8
+
+
+def run_commands(block: str) -> int:
+    """Run a block of `dask mcsvm` commands; how many they were."""
+    lines = block.splitlines()
+    for line in lines:
+        words = shlex.split(line)
+        assert words[:2] == PREFIX
+        done = CliRunner().invoke(mcsvm, words[2:])
+        assert done.exit_code == 0, f"{line}\n{done.output}"
+    return len(lines)
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that install, and the demo, are run by CI and tests/cli/test_demo.py."""
+    monkeypatch.chdir(tmp_path)
+    X, y = load_digits(return_X_y=True)
+    dump_svmlight_file(X[:1300] / 16, y[:1300], "train.svm", zero_based=False)
+    write_dataset("test.zarr", X[1300:] / 16, y[1300:])
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks = [block for _, block in FENCED.findall(text) if block.startswith("dask mcsvm ")]
+    assert sum(map(run_commands, blocks)) == 3
+    assert Path("run.html").stat().st_size > 10_000
 
 
 def test_no_command_stands_outside_that_section() -> None:

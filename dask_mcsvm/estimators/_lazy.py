@@ -15,9 +15,9 @@ from dask_mcsvm.training.dask_loop import train_on_dask
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
 from dask_mcsvm.training.dask_problem import DaskProblem
 from dask_mcsvm.training.keeping import Keeping
+from dask_mcsvm.training.lazy_source import LazySource, lazy_rows, read_source, share_of_hits
 from dask_mcsvm.training.problem import Fit
 from dask_mcsvm.training.runner import Runner, find_runner
-from dask_mcsvm.training.source import Source, lazy_rows, read_source, share_of_hits
 
 
 def pose_lazy(
@@ -25,7 +25,7 @@ def pose_lazy(
 ) -> tuple[DaskProblem, DaskPlan, Runner]:
     """Look at every chunk once, and decide how to go on."""
     runner = find_runner()
-    source = read_source(X, y, sample_weight, classes, runner)
+    source = read_source(X, y, sample_weight, classes, runner, settings.memory_limit)
     _check_two_classes(source)
     factors = settings.C * class_weights(class_weight, source.classes, source.class_totals)
     tau = source.largest_norm or 1.0 if settings.tau is None else settings.tau
@@ -41,7 +41,7 @@ def pose_lazy(
     return problem, plan, runner
 
 
-def _check_two_classes(source: Source) -> None:
+def _check_two_classes(source: LazySource) -> None:
     present = np.flatnonzero(source.counts)
     if present.size >= 2:
         return

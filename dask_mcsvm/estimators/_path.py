@@ -113,8 +113,8 @@ def fit_lazy_path(
 ) -> PathResult:
     """On Dask each fit leaves its alpha in files for the next; out of core it stands alone."""
     from dask_mcsvm.training.keeping import state_folder  # these import Dask
+    from dask_mcsvm.training.lazy_source import hold_back
     from dask_mcsvm.training.runner import find_runner
-    from dask_mcsvm.training.source import hold_back
 
     if estimator.checkpoint is not None:
         raise ValueError("checkpoint holds one fit, and a path is several; leave it out.")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_mcsvm.solvers.sdm import Data
 from dask_mcsvm.solvers.shard import (
     Shard,
     Slice,
@@ -101,12 +102,16 @@ def solve_rows(
     rows: RowBlock, shard: Shard, weights: Weights, how: SliceOf
 ) -> tuple[Shard, tuple[Slice, float]]:
     """A slice of a chunk from the given weights; the shard as if all of its change were taken."""
-    soft = float(np.sqrt(how.rho))
-    square = rows.square - (1 - how.rho) * how.tau**2
-    data = rows._replace(square=square).data(how.tau * soft)
-    order, waited = slice_visits(shard, square, list(how.seed), how.part, how.parts)
+    data = soft_data(rows, how)
+    order, waited = slice_visits(shard, data.square, list(how.seed), how.part, how.parts)
     new, found = solve_slice(shard, data, weights.W, order, how.formulation, how.rho)
     return new._replace(waited=waited), (found, float(new.seen[:, 1].sum()))
+
+
+def soft_data(rows: RowBlock, how: SliceOf) -> Data:
+    """Rows as visits see them: a change of the intercept weighs rho [SOFT]."""
+    square = rows.square - (1 - how.rho) * how.tau**2
+    return rows._replace(square=square).data(how.tau * float(np.sqrt(how.rho)))
 
 
 def combine_slices(
@@ -131,7 +136,8 @@ def combine_slices(
         gaps[c] = gap
     moved = total[-1].astype(np.float64)
     slope = linear - along - float(weights.W[-1].astype(np.float64) @ moved)
-    step = float(np.clip(slope / square, 0.0, 1.0)) if square > 0 else 1.0
+    # What one lane found is a rise as it is; only several have to come to terms.
+    step = float(np.clip(slope / square, 0.0, 1.0)) if square > 0 and lanes > 1 else 1.0
     own = weights.own + step * moved
     sums = weights.sums.copy()
     sums[:3] += step * linear, 2 * step * along + step**2 * square, step - sums[2]

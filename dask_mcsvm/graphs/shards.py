@@ -10,7 +10,8 @@ exact line search along it says [LINE], and the intercept follows softly [SOFT].
     shard e ┼─ cs-solve (chunk e) ─┘                     │
     rows e ─┘                                            └─ cs-settle  (chunk e)
 
-With one lane this is block minimization (Yu et al. 2012): one chunk after another.
+With one lane this is block minimization (Yu et al. 2012): one chunk after another. Of one chunk all
+steps are one task, ``cs-solve``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dask.task_spec import List, Task, TaskRef
 from dask_mcsvm.formulations import SHORT_NAMES
 from dask_mcsvm.solvers.shard import Shard
 
+from ._alone import solve_epoch
 from ._shard_tasks import (
     ClassRange,
     SliceOf,
@@ -117,6 +119,8 @@ class Shards:
 
     def epoch(self, state: State, epoch: int) -> Stage:
         """Every row about once, in steps of `lanes` chunks."""
+        if len(self.rows.keys) == 1:
+            return self._epoch_of_one(state, epoch)
         graph: Graph = {}
         now = dict(state)
         for step, chunks in enumerate(self._steps(epoch)):
@@ -134,6 +138,20 @@ class Shards:
                 graph[key] = Task(key, settle_shard, before, TaskRef(solved[c]), TaskRef(combined))
                 now[f"shard-{c}"] = key
             now["weights"] = combined
+        report = self._report(graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n)
+        return Stage(graph, now, report)
+
+    def _epoch_of_one(self, state: State, epoch: int) -> Stage:
+        """The same of one chunk: nothing is side by side, and all slices are one task."""
+        graph: Graph = {}
+        solved = self._key(f"solve-{epoch}", 0)
+        graph[solved] = Task(
+            solved, solve_epoch, TaskRef(self.rows.keys[0]), TaskRef(state["shard-0"]),
+            TaskRef(state["weights"]), self._slice_of(epoch, 0, 0),
+        )  # fmt: skip
+        now = {"shard-0": self._key(f"settle-{epoch}", 0), "weights": self._key(f"combine-{epoch}")}
+        for place, key in enumerate(now.values()):
+            graph[key] = Task(key, pick_slice, TaskRef(solved), place)
         report = self._report(graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n)
         return Stage(graph, now, report)
 
@@ -181,14 +199,15 @@ class Shards:
 
     def _solve(self, graph: Graph, now: Mapping[str, Key], epoch: int, part: int, c: int) -> Key:
         key = self._key(f"solve-{epoch}", part, c)
-        how = SliceOf(
-            self.formulation, (self.seed, epoch, c), part, self.parts, self.rows.tau, self.rho
-        )
         graph[key] = Task(
             key, solve_rows, TaskRef(self.rows.keys[c]), TaskRef(now[f"shard-{c}"]),
-            TaskRef(now["weights"]), how,
+            TaskRef(now["weights"]), self._slice_of(epoch, part, c),
         )  # fmt: skip
         return key
+
+    def _slice_of(self, epoch: int, part: int, c: int) -> SliceOf:
+        seed = (self.seed, epoch, c)
+        return SliceOf(self.formulation, seed, part, self.parts, self.rows.tau, self.rho)
 
     def _pick(self, graph: Graph, epoch: int, part: int, c: int, solved: Key) -> TaskRef:
         """The change of W alone: alpha need not travel with it."""

@@ -17,7 +17,7 @@ from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import examine, finish_block, weights_block
 from .duals import Duals
-from .intercept import SLICES, SoftIntercept, stiffness
+from .intercept import SLICES, UNIFORM_PACE, SoftIntercept, stiffness
 from .sdm import (
     Data,
     Frequencies,
@@ -137,6 +137,8 @@ class SequentialDual:
 
     def uniform_epoch(self) -> EpochResult:
         """Every example once, in random order (Keerthi et al., Algorithm 2.1)."""
+        if self.soft is not None:
+            self.soft.pace = UNIFORM_PACE
         sweep = self._full(self._rng().permutation(self.visited), adapt=False)
         return EpochResult(sweep.work + self._skipped(), sweep.violation, 1.0)
 

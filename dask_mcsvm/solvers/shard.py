@@ -84,6 +84,33 @@ def slice_visits(
     return np.random.default_rng([*seed, part]).permutation(order), waited
 
 
+class Visits(NamedTuple):
+    """What a run of visits did."""
+
+    gain: float  # rise of the dual that the visits saw
+    violation: float
+    work: int  # class scores
+    visited: int  # rows
+
+
+def visit_rows(
+    shard: Shard, data: Data, W: np.ndarray, shift: np.ndarray, order: np.ndarray, formulation: str
+) -> tuple[Shard, Visits]:
+    """Visit ``order``, changing W (d + 1, k), LLW's ``shift`` and the arrays of the shard."""
+    k, alpha = W.shape[1], shard.alpha
+    loss, scratch = LOSSES[formulation](k), make_scratch(k, W.dtype)
+    fresh = fresh_classes(formulation, data.y.size, k)
+    position, gain, worst, work = 0, 0.0, 0.0, 0
+    while position < order.size:
+        alpha = with_room(alpha, k)
+        position, rise, violation, scores = full_sweep(
+            loss, data, order, position, W, shift, alpha, fresh,
+            Frequencies(shard.preference, shard.average), shard.seen, scratch,
+        )  # fmt: skip
+        gain, worst, work = gain + rise, max(worst, violation), work + scores
+    return shard._replace(alpha=alpha), Visits(gain, worst, work, np.unique(order).size)
+
+
 def solve_slice(
     shard: Shard, data: Data, W: np.ndarray, order: np.ndarray, formulation: str, rho: float
 ) -> tuple[Shard, Slice]:
@@ -92,36 +119,37 @@ def solve_slice(
     ``data`` has its constant feature scaled by √rho, and so has the last row of W here, the other
     way round: scores stay what they are, and the intercept answers with rho instead of one.
     """
-    k, root = W.shape[1], np.sqrt(rho)
-    alpha = shard.alpha.copy() if isinstance(shard.alpha, np.ndarray) else _copy(shard.alpha, k)
-    preference, average, seen = shard.preference.copy(), shard.average.copy(), shard.seen.copy()
-    local = W.copy()
+    root, local = np.sqrt(rho), W.copy()
     local[-1] /= root
-    shift = np.zeros(W.shape[0] if formulation == "lee_lin_wahba" else 0, W.dtype)
-    loss, scratch = LOSSES[formulation](k), make_scratch(k, W.dtype)
-    fresh = fresh_classes(formulation, data.y.size, k)
-    position, gain, worst, work = 0, 0.0, 0.0, 0
-    while position < order.size:
-        alpha = with_room(alpha, k)
-        position, rise, violation, scores = full_sweep(
-            loss, data, order, position, local, shift, alpha, fresh,
-            Frequencies(preference, average), seen, scratch,
-        )  # fmt: skip
-        gain, worst, work = gain + rise, max(worst, violation), work + scores
+    shift = common_part(W, formulation)
+    new, visits = visit_rows(own_copy(shard), data, local, shift, order, formulation)
     if shift.size:
         local += shift[:, None]
     along, square = take_change(W, local, root)
-    visited = np.unique(order).size
     # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
-    linear = gain + along + 0.5 * square
-    if isinstance(alpha, SparseAlpha):
-        alpha = compact_alpha(alpha, 0)
-    new = shard._replace(alpha=alpha, preference=preference, average=average, seen=seen)
-    return new, Slice(local, linear, gain, worst, work, visited)
+    linear = visits.gain + along + 0.5 * square
+    return without_spare(new), Slice(local, linear, *visits)
 
 
-def _copy(alpha: SparseAlpha, k: int) -> SparseAlpha:
-    return compact_alpha(alpha, alpha.classes.size // 2 + 2 * k)
+def own_copy(shard: Shard) -> Shard:
+    """A shard whose arrays may be changed, with some room for lists to grow."""
+    alpha = shard.alpha
+    rest = (array.copy() for array in shard[1:])
+    if isinstance(alpha, np.ndarray):
+        return Shard(alpha.copy(), *rest)
+    return Shard(compact_alpha(alpha, alpha.classes.size // 2 + 256), *rest)
+
+
+def without_spare(shard: Shard) -> Shard:
+    """For others to keep: the lists of a sparse alpha without room to grow."""
+    if isinstance(shard.alpha, np.ndarray):
+        return shard
+    return shard._replace(alpha=compact_alpha(shard.alpha, 0))
+
+
+def common_part(W: np.ndarray, formulation: str) -> np.ndarray:
+    """LLW's shift of all columns, zeros (d + 1,); empty for the others."""
+    return np.zeros(W.shape[0] if formulation == "lee_lin_wahba" else 0, W.dtype)
 
 
 @kernel

@@ -241,6 +241,24 @@ class Checkpoint:
                 # A running fit has committed the next one meanwhile, and removed this one.
         return None
 
+    def read_of(self, problem: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, Any]] | None:
+        """Generation, arrays and meta, if ``meta["problem"]`` is the given one.
+
+        Raises
+        ------
+        CheckpointError
+            It is another one; or as `read`.
+        """
+        found, generation = self.read(), self.generation
+        if found is None or generation is None:
+            return None
+        if found[1].get("problem") != problem:
+            raise CHECKPOINT.error(
+                f"{self.path}: this checkpoint is of a fit on other rows or with other parameters; "
+                "give those of that fit, or start afresh with resume=False."
+            )
+        return generation, *found
+
     def _read_generation(self, pointer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         place = _generation(self._place, pointer["generation"])
         try:

@@ -1,5 +1,6 @@
 """The loop of a fit: run an epoch, certify, record, stop."""
 
+from .block_source import ArraySource, Chunk, DatasetSource, Source
 from .local import certify_primal, train
 from .out_of_core import check_early_shrink_options, train_early_shrink
 from .plan import (
@@ -16,7 +17,6 @@ from .plan import (
     parse_size,
 )
 from .problem import Fit, OnEpoch, Problem
-from .sources import ArraySource, Chunk, DatasetSource, Source
 
 __all__ = [
     "DASK_SOLVERS",

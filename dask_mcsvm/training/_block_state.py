@@ -1,8 +1,8 @@
 """What block minimization holds between chunks, and its passes over them.
 
-The arithmetic is that of the tasks of `shards` with one lane. A block is as many chunks as fit in
-memory together, drawn anew in every pass; slices of its chunks take turns. Dual variables of the
-other chunks wait on disk where memory has no room for them.
+The arithmetic is that of `shards` with one lane, without its tasks. A block is as many chunks as
+fit in memory together, drawn anew in every pass; slices of its chunks take turns. Dual variables
+of the other chunks wait on disk where memory has no room for them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_mcsvm.errors import CheckpointError
+from dask_mcsvm.graphs._alone import OwnWeights
 from dask_mcsvm.graphs._shard_tasks import (
     SliceOf,
     Weights,
-    combine_slices,
     look_at_rows,
     make_shard,
     report_tally,
-    settle_shard,
-    solve_rows,
     start_weights,
 )
 from dask_mcsvm.graphs.rows import RowBlock, make_block
@@ -29,9 +26,9 @@ from dask_mcsvm.graphs.state import Tally
 from dask_mcsvm.solvers.certify import finish_block
 from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.intercept import stiffness
-from dask_mcsvm.solvers.shard import Shard, shard_columns
+from dask_mcsvm.solvers.shard import Shard, own_copy, shard_columns, without_spare
 
-from .sources import Source, read_ahead
+from .block_source import Source, read_ahead
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Checkpoint, Scratch
@@ -134,28 +131,23 @@ class BlockMinimization:
         """Every chunk, block by block, with some inner passes each."""
         rng = np.random.default_rng([self.seed, self.passes])
         blocks = self.groups(rng.permutation(self.n_blocks))
-        self.weights = self.weights._replace(tally=np.array([self.weights.dual, 0.0, 0.0, 0.0]))
+        weights = OwnWeights(self.weights, self.formulation, self.rho)
         for block in blocks:
             rows = self.resident or dict(self._rows(block))
-            shards = {b: self.shards.get(b) for b in block}
+            shards = {b: own_copy(self.shards.get(b)) for b in block}
             for part in range(SLICES * self.inner_passes):
                 for b in rng.permutation(block).tolist():
-                    shards[b] = self._slice(b, rows[b], shards[b], part)
+                    shards[b] = weights.visit(rows[b], shards[b], self._slice_of(b, part))
             for b, shard in shards.items():
-                self.shards.put(b, shard)
+                self.shards.put(b, without_spare(shard))
             self.resident = rows if len(blocks) == 1 else {}
+        self.weights = weights.weights()
         self.passes, self.n_loads = self.passes + 1, len(blocks)
         return report_tally(self.weights, self.n * self.inner_passes)
 
-    def _slice(self, b: int, rows: RowBlock, shard: Shard, part: int) -> Shard:
-        """One slice of a chunk: W moves, and so do its variables."""
+    def _slice_of(self, b: int, part: int) -> SliceOf:
         seed = (self.seed, self.passes, b)
-        how = SliceOf(self.formulation, seed, part, SLICES, self.tau, self.rho)
-        solved = solve_rows(rows, shard, self.weights, how)
-        self.weights = combine_slices(
-            self.weights, [solved[1]], chunks=[b], lanes=1, rho=self.rho, first=False
-        )
-        return settle_shard(shard, solved, self.weights)
+        return SliceOf(self.formulation, seed, part, SLICES, self.tau, self.rho)
 
     def certify(self) -> tuple[float, float]:
         """One pass over all chunks: primal of W as it stands, dual of alpha; in float64.
@@ -230,21 +222,14 @@ class BlockMinimization:
 
     def restore(self, kept: Checkpoint, problem: dict[str, Any]) -> dict[str, Any] | None:
         """Take over what `save` wrote; its meta, None if there is nothing."""
-        found = kept.read()
+        found = kept.read_of(problem)
         if found is None:
             return None
-        state, meta = found
-        if meta.get("problem") != problem:
-            raise CheckpointError(
-                f"{kept.path}: this checkpoint is of a fit on other rows or with other parameters; "
-                "give those of that fit, or start afresh with resume=False."
-            )
+        generation, state, meta = found
         self.judged = state.pop("judged")
         self.weights = Weights.from_arrays(state)
         for name in _NUMBERS:
             setattr(self, name, meta[name])
-        generation = kept.generation
-        assert generation is not None
         for b in range(self.n_blocks):
             arrays = kept.read_block(kept.path, generation, f"shard-{b}")
             self.shards.put(b, Shard.from_arrays(arrays))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .sources import Source
+from .block_source import Source
 
 #: Copies of a chunk at one time: the one at work, the next being read (as stored, and decoded),
 #: the rows taken from the first for the active store, and the record made of them.

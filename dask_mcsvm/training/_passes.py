@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_mcsvm.errors import CheckpointError
 from dask_mcsvm.formulations._base import half_square
 
 from ._active import ActiveStore, Load, Piece, as_arrays, by_class, from_arrays
-from .sources import Chunk, Source, read_ahead
+from .block_source import Chunk, Source, read_ahead
 
 if TYPE_CHECKING:
     from dask_mcsvm.solvers.early_shrink import Block
@@ -211,21 +210,14 @@ class EarlyShrink:
 
     def restore(self, kept: Checkpoint, problem: dict[str, Any]) -> dict[str, Any] | None:
         """Take over what `save` wrote, reading the active rows again; its meta, None if none."""
-        found = kept.read()
+        found = kept.read_of(problem)
         if found is None:
             return None
-        state, meta = found
-        if meta.get("problem") != problem:
-            raise CheckpointError(
-                f"{kept.path}: this checkpoint is of a fit on other rows or with other parameters; "
-                "give those of that fit, or start afresh with resume=False."
-            )
+        generation, state, meta = found
         self.W, self.judged = state["W"], state["judged"]
         self.dual, self.gaps = state["dual"], state["gaps"]
         self.passes, self.work, self.seed = meta["passes"], meta["work"], meta["seed"]
         self.n_loads = meta["n_loads"]
-        generation = kept.generation
-        assert generation is not None
         for b in range(self.n_blocks):
             piece = from_arrays(kept.read_block(kept.path, generation, f"block-{b}"))
             chunk = self.source.read(b)

@@ -21,8 +21,8 @@ from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 
 from ._block_state import WAITING_SHARE, BlockMinimization, ShardStore, blocks_that_fit
 from ._budget import chunk_bytes, make_block_budget, returning_freed_memory
+from .block_source import Source
 from .problem import Fit, OnEpoch
-from .sources import Source
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Checkpoint
@@ -156,6 +156,7 @@ class _Loop:
         self.tol, self.max_epochs, self.on_epoch = tol, max_epochs, on_epoch
         self.history: list[dict[str, Any]] = []
         self.work, self.looked, self.seconds = 0, 0, 0.0
+        self.blindness = 1.0  # the gap over its estimate at the last certificate
 
     @property
     def epochs(self) -> float:
@@ -204,8 +205,9 @@ class _Loop:
             "loads": state.n_loads,
             "rows_per_second": state.n / max(now - started, 1e-9),
         }
-        if self._time_to_look(record["gap"]):
+        if self._time_to_look(seen := record["gap"]):
             self._certify_into(record)
+            self.blindness = max(1.0, record["gap"] / seen) if seen > 0 else 1.0
             record["seconds"] = time.perf_counter() - begun
         self.history.append(record)
         self.seconds = record["seconds"]
@@ -222,7 +224,8 @@ class _Loop:
     def _time_to_look(self, estimate: float) -> bool:
         """A certificate reads all rows once more, about a third of a pass."""
         waited = self.state.passes - self.looked
-        return self.tol > 0 and (estimate <= NEAR * self.tol or waited >= LONG)
+        is_near = self.blindness * estimate <= NEAR * self.tol
+        return self.tol > 0 and (is_near or waited >= LONG)
 
     def _done(self) -> str | None:
         last = self.history[-1]
@@ -265,4 +268,4 @@ class _Loop:
         }
 
 
-_SAVED = ("history", "work", "looked", "seconds")
+_SAVED = ("history", "work", "looked", "seconds", "blindness")

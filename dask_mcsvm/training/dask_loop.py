@@ -31,7 +31,7 @@ from .dask_problem import DaskProblem, refuse_other
 from .keeping import Keeping, ratio_of_costs
 from .large_model import folder_for, keep_in_files
 from .problem import Fit, OnEpoch
-from .runner import RESIDENT_SHARE, Runner
+from .runner import Runner, room_for_rows
 from .warm import warm_name, warm_up
 
 #: What a fit is after an epoch, besides what its blocks hold.
@@ -57,7 +57,7 @@ def train_on_dask(
     with ExitStack() as stack:
         store = stack.enter_context(Checkpoint(keeping.place(runner, stack)))
         loop = _DaskLoop(problem, plan, runner, store, tol, max_epochs, seed, on_epoch)
-        loop.memory = min(keeping.memory_limit or runner.memory, runner.memory)
+        loop.room = room_for_rows(runner, keeping.memory_limit)
         loop.is_kept = bool(keeping.checkpoint or keeping.carry)
         loop.model_folder = model_folder
         if keeping.carry is not None:
@@ -120,7 +120,8 @@ class _DaskLoop:
         #: As it was after the last whole epoch, with its state, if that is still held.
         self.finished: dict[str, Any] = {}
         self.saved = 0
-        self.memory = runner.memory
+        #: Bytes of rows that may stay in memory between epochs.
+        self.room = room_for_rows(runner, None)
         #: Class scores of one epoch.
         self.scores = int(problem.source.counts.sum()) * plan.k
         #: Whether anybody will read the state when the fit is over.
@@ -170,9 +171,10 @@ class _DaskLoop:
     def _keep_rows(self) -> None:
         """Hold the rows in the workers' memory if they take only a part of it."""
         self.rows_graph = dict(self.solver.data)
-        if self.problem.source.n_bytes <= RESIDENT_SHARE * self.memory:
+        if self.problem.source.n_bytes <= self.room:
             self.runner.run(self.rows_graph, self.solver.held, [])
             self.rows_graph = {}
+        self.runner.release(self.problem.source.held)
 
     def _one_epoch(self) -> str | None:
         begun = time.perf_counter()
@@ -233,10 +235,20 @@ class _DaskLoop:
         waited = self.epoch - self.last_look
         # Visits saw rows at weights that have moved since: by as much as at the last look.
         near = self.blindness * estimate <= 1.2 * self.tol and waited >= min(4, 0.1 * self.epoch)
-        if near or waited >= max(8.0 if np.isnan(estimate) else 16.0, 0.1 * self.epoch):
+        patience = self._epochs_to_tol() if np.isnan(estimate) else 16.0
+        if near or waited >= max(patience, 0.1 * self.epoch):
             self.last_look = self.epoch
             return True
         return False
+
+    def _epochs_to_tol(self) -> float:
+        """From the last certificate, if the gap goes on to fall as it did; 2 to 8."""
+        looks = [(e, record["gap"]) for e, record in enumerate(self.history) if record["certified"]]
+        (first, before), (last, gap) = [(-1, 1.0), (-1, 1.0), *looks][-2:]
+        if not self.tol < gap < before:
+            return 8.0
+        rate = np.log(before / gap) / (last - first)
+        return float(np.clip(np.log(gap / self.tol) / rate, 2.0, 8.0))
 
     def _finish(self, stop: str) -> Fit:
         # Before the last certificate, which makes W anew: a fit that goes on from here takes the

@@ -46,6 +46,10 @@ SLICES = 5
 #: epochs with 20 slices, 16 and 20 with 10, 25 and more with 5; one lane takes 7 and 8).
 SLICES_PER_LANE = 10
 MAX_LANES = 64
+#: An epoch of rounds is cut into so many slices, if that leaves every visit of two groups so many
+#: multiply-adds: news20_bydate has 6 million a visit of a whole epoch, where four slices take 2.5
+#: times the seconds of one for the same gap.
+ROUND_SLICES, VISIT_WORK = 4, 5e6
 #: Rows that take no more are joined to one block per lane, whatever their chunks were: a slice is
 #: then a sample of all rows of its lane.
 JOINED_BYTES = 512 * 2**20
@@ -165,14 +169,16 @@ def make_dask_plan(
     lanes = min(lanes, chunks)
     row_bytes = nnz * (dtype.itemsize + np.dtype(np.int32).itemsize)
     blocks = lanes if row_bytes <= min(JOINED_BYTES, memory_limit or JOINED_BYTES) else chunks
-    slices = given.get(
-        "slices", {"shards": default_slices(lanes, blocks), "averaging": 20}.get(chosen, 4)
-    )
     groups: tuple[tuple[int, ...], ...] = ()
     if chosen in BY_GROUPS.values():
         per_row = nnz / max(1, n)
         costs = ww_costs(counts.tolist(), (counts * per_row).astype(np.int64).tolist())
         groups = balanced_groups(costs, min(k, given.get("groups", default_groups(k, d, room))))
+    if chosen == "shards":
+        slices = default_slices(lanes, blocks)
+    else:
+        slices = 20 if chosen == "averaging" else round_slices((nnz + n) * k, len(groups))
+    slices = given.get("slices", slices)
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, blocks=blocks if chosen == "shards" else chunks,
@@ -210,6 +216,12 @@ def default_slices(lanes: int, blocks: int) -> int:
     if blocks > lanes:
         return max(SLICES_OF_CHUNKS, SLICES_PER_LANE * lanes)
     return SLICES if lanes == 1 else SLICES_PER_LANE * lanes
+
+
+def round_slices(work: int, groups: int) -> int:
+    """How often rounds are gone through in an epoch: less often where visits would be short."""
+    pairs = max(1, groups * (groups - 1) // 2)
+    return int(np.clip(work / (pairs * VISIT_WORK), 1, ROUND_SLICES))
 
 
 def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:

@@ -11,14 +11,14 @@ from dask_mcsvm.errors import CheckpointError
 from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 
 from .dask_plan import DaskPlan
-from .source import Source
+from .lazy_source import LazySource
 
 
 @dataclass(frozen=True)
 class DaskProblem:
     """What is to be solved: chunks of rows, and what each costs."""
 
-    source: Source
+    source: LazySource
     factors: np.ndarray  # (k,) C times the class weight
     formulation: str
     tau: float

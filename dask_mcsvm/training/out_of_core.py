@@ -19,8 +19,8 @@ import numpy as np
 
 from ._budget import make_budget, returning_freed_memory
 from ._passes import EarlyShrink
+from .block_source import Source
 from .problem import Fit, OnEpoch
-from .sources import Source
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -16,12 +17,18 @@ from dask_mcsvm.errors import ClusterLostError, WorkersKilledError
 if TYPE_CHECKING:
     from distributed import Client
 
+logger = logging.getLogger("dask_mcsvm")
+
 Graph = dict[Any, Any]
 
 #: Share of the workers' memory that rows may take to stay there between epochs.
 RESIDENT_SHARE = 0.4
 #: How often to look whether the scheduler is still there while waiting for it.
 LOOK_SECONDS = 2.0
+NO_WORKERS = (
+    "the Dask cluster has no workers, and the fit waits for one: start some. Workers that closed "
+    "by themselves could not import what a task needs; their log names it."
+)
 
 
 class Spent(NamedTuple):
@@ -60,6 +67,11 @@ class Runner(Protocol):
         """Whether everything that runs graphs sees this machine's folders."""
 
 
+def room_for_rows(runner: Runner, memory_limit: int | None) -> float:
+    """Bytes of rows that may stay in memory between epochs."""
+    return RESIDENT_SHARE * min(memory_limit or runner.memory, runner.memory)
+
+
 def find_runner() -> Runner:
     """The scheduler that Dask would use now: `dask.config`, a client, or threads."""
     try:
@@ -85,7 +97,7 @@ class LocalRunner:
     def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
         known = {key: DataNode(key, value) for key, value in self.held.items()}
         # Threads would run all of it, also what nobody asked for.
-        needed, _ = cull({**known, **graph}, [*hold, *fetch])
+        needed, _ = cull({**graph, **known}, [*hold, *fetch])
         values = list(self.get(needed, [*hold, *fetch]))
         self.held.update(zip(hold, values, strict=False))
         return values[len(hold) :]
@@ -134,12 +146,16 @@ class ClientRunner:
         """Until all are done; a client whose scheduler is gone would wait for it to come back."""
         from distributed import wait
 
+        is_told = False
         while futures:
             try:
                 wait(futures, timeout=LOOK_SECONDS)
                 return
             except TimeoutError:
                 self._refuse_lost()
+                if not is_told and not self._workers():
+                    is_told = True
+                    logger.warning(NO_WORKERS)
 
     def _refuse_lost(self) -> None:
         if self.client.status != "running":
@@ -177,7 +193,10 @@ class ClientRunner:
         return address.startswith("inproc") or (hosts | {host} <= this_machine())
 
     def _workers(self) -> list[dict[str, Any]]:
-        return list(self.client.scheduler_info()["workers"].values())
+        info = self.client.scheduler_info()
+        if info.get("n_workers", 0) > len(info["workers"]):  # some versions tell of five only
+            info = self.client.scheduler_info(n_workers=-1)
+        return list(info["workers"].values())
 
 
 @contextmanager

@@ -164,9 +164,10 @@ def test_many_classes_keep_alpha_as_lists_and_reach_the_optimum(formulation):
 
 
 @every_formulation
+@pytest.mark.parametrize("chunks", [(25, 0, 35), (60,)], ids=["chunks", "one chunk"])
 @pytest.mark.parametrize("tau", [0.0, 1.0])
-def test_gains_add_up_to_the_dual_and_raise_it_without_an_intercept(formulation, tau):
-    run = Steps(Toy(zero_rows=1, tau=tau), formulation)
+def test_gains_add_up_to_the_dual_and_raise_it_without_an_intercept(formulation, tau, chunks):
+    run = Steps(Toy(zero_rows=1, tau=tau, chunks=chunks), formulation)
     dual = run.report.gain
     for epoch in range(5):
         report = run.epoch(epoch)
@@ -178,6 +179,21 @@ def test_gains_add_up_to_the_dual_and_raise_it_without_an_intercept(formulation,
     assert bounds.dual == pytest.approx(dual, rel=1e-9)
     # With every row seen at the same W, what an epoch reports of the gap is exact.
     assert bounds.dual + report_tally(run.block("weights"), 1).gap == pytest.approx(bounds.primal)
+
+
+@every_formulation
+@pytest.mark.parametrize("k", [6, 70], ids=["few", "many"])
+def test_one_chunk_in_one_task_takes_the_steps_of_a_task_per_slice(formulation, k):
+    """An empty second chunk makes the slices tasks; it has nothing to visit."""
+    size = dict(n=60, k=k, tau=0.0, zero_rows=1)
+    alone = Steps(Toy(chunks=(60,), **size), formulation, lanes=1, slices=4)
+    beside = Steps(Toy(chunks=(60, 0), **size), formulation, lanes=1, slices=8)
+    for epoch in range(4):
+        one, other = alone.epoch(epoch), beside.epoch(epoch)
+        assert one.work == other.work
+        assert one.gain == pytest.approx(other.gain, abs=1e-9)
+        assert one.gap == pytest.approx(other.gap)
+    np.testing.assert_allclose(alone.block("weights").W, beside.block("weights").W, atol=1e-9)
 
 
 @every_formulation
@@ -226,9 +242,10 @@ def test_a_state_read_back_is_the_same_to_the_last_bit(many, dtype):
 
 
 @every_formulation
+@pytest.mark.parametrize("chunks", [(40, 50), (90,)], ids=["chunks", "one chunk"])
 @pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
-def test_tasks_leave_their_arguments_alone(formulation, many):
-    toy = Toy(**(MANY if many else {}), csr=many)
+def test_tasks_leave_their_arguments_alone(formulation, many, chunks):
+    toy = Toy(**(MANY if many else {"n": 90}) | {"chunks": chunks}, csr=many)
     run = Steps(toy, formulation)
     for stage in (run.solver.epoch(run.state, 0), run.solver.certify(run.state, 0)):
         before = pickle.dumps((run.data, run.values))

@@ -1,6 +1,7 @@
 """The same bytes wherever a fit runs."""
 
 import asyncio
+import logging
 import operator
 from functools import partial
 
@@ -9,10 +10,10 @@ import dask.multiprocessing
 import numpy as np
 import pytest
 from dask.task_spec import Task, TaskRef
-from distributed import Client
-from training.sets import SOLVERS, lazy_set, small_set, svm, weights
+from distributed import Client, LocalCluster
+from training.sets import SOLVERS, count_rows, lazy_set, small_set, svm, weights
 
-from dask_mcsvm.training.runner import LocalRunner
+from dask_mcsvm.training.runner import NO_WORKERS, LocalRunner
 
 every_solver = pytest.mark.parametrize("solver", list(SOLVERS))
 
@@ -37,6 +38,45 @@ def test_values_held_from_one_graph_serve_the_next_also_between_processes():
     assert runner.run({"y": Task("y", operator.neg, TaskRef("x"))}, [], ["y"]) == [-3]
     runner.release(["x"])
     assert runner.held == {}
+
+
+@pytest.mark.parametrize(("memory_limit", "times"), [(None, 1), (10_000, 2)])
+@pytest.mark.parametrize("where", ["threads", "cluster"])
+def test_chunks_that_fit_are_made_once(where, memory_limit, times, two_threads):
+    """The first pass needs them, and so do the blocks of rows that stay in memory."""
+    X, y = lazy_set()
+    made = count_rows.made
+    made.clear()
+    rows = X.map_blocks(count_rows, dtype=X.dtype, meta=np.empty((0, 0)))
+    model = svm(max_epochs=2, memory_limit=memory_limit)
+    if where == "cluster":
+        model.fit(rows, y)
+    else:
+        with dask.config.set(scheduler="threads"):
+            model.fit(rows, y)
+    assert sum(made) // len(y) >= times if memory_limit else sum(made) == len(y)
+
+
+def test_a_cluster_without_workers_is_waited_for_and_told(caplog):
+    """A worker is started by the warning itself: without it the fit would wait for ever."""
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster),
+    ):
+
+        class StartWorker(logging.Handler):
+            def emit(self, record):
+                if record.getMessage() == NO_WORKERS:
+                    cluster.scale(1)
+
+        handler = StartWorker()
+        logging.getLogger("dask_mcsvm").addHandler(handler)
+        try:
+            model = svm(max_epochs=1).fit(*lazy_set())
+        finally:
+            logging.getLogger("dask_mcsvm").removeHandler(handler)
+    assert [r.getMessage() for r in caplog.records if r.name == "dask_mcsvm"] == [NO_WORKERS]
+    assert model.stop_ == "max_epochs"
 
 
 def test_a_fit_in_memory_uses_no_cluster(two_threads):

@@ -15,6 +15,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
 from dask_mcsvm.graphs.intake import (
@@ -28,13 +29,13 @@ from dask_mcsvm.graphs.rows import Rows, row_blocks, sources
 from dask_mcsvm.storage import Dataset, open_dataset
 
 from .plan import RowScale
-from .runner import Runner
+from .runner import Runner, room_for_rows
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Source:
+class LazySource:
     """Row chunks, coded labels and weights, all lazy, and what the first pass found."""
 
     X: Sequence[Delayed]
@@ -46,6 +47,7 @@ class Source:
     classes: Array
     facts: Sequence[ChunkFacts]
     columns: Array | None  # names of the features, if all are strings
+    held: Sequence[Any] = ()  # keys of the chunks that the first pass left in memory
 
     @property
     def n(self) -> int:
@@ -106,8 +108,17 @@ class Source:
         )  # fmt: skip
 
 
-def read_source(X: Any, y: Any, sample_weight: Any, classes: Any, runner: Runner) -> Source:
+def read_source(
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    classes: Any,
+    runner: Runner,
+    memory_limit: int | None = None,
+) -> LazySource:
     """Make one form of all that can be given, and look at every chunk once.
+
+    Chunks that are sure to be few stay in memory, so that nobody has to make them twice.
 
     Parameters
     ----------
@@ -117,7 +128,7 @@ def read_source(X: Any, y: Any, sample_weight: Any, classes: Any, runner: Runner
     classes : array-like of shape (k,), optional
         All labels; saves the pass over y that finds them.
     """
-    columns = _column_names(X)
+    columns, room = _column_names(X), room_for_rows(runner, memory_limit)
     if isinstance(X, str | os.PathLike | Dataset):
         dataset = X if isinstance(X, Dataset) else open_dataset(X)
         if y is not None or sample_weight is not None:
@@ -131,10 +142,12 @@ def read_source(X: Any, y: Any, sample_weight: Any, classes: Any, runner: Runner
         if classes is not None and not np.array_equal(np.unique(classes), known):
             raise ValueError("classes differ from those of the dataset; leave classes out.")
         code_blocks = _blocks(codes)
+        size: float = stored_bytes(dataset)
     else:
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None; type fit(X, y).")
         lazy_X = _row_chunks(X)
+        size = np.inf if sp.issparse(lazy_X._meta) else lazy_X.nbytes
         labels = _blocks(_like(y, lazy_X, "y"))
         weights = None if sample_weight is None else _like(sample_weight, lazy_X, "sample_weight")
         known = _find_classes(labels, classes, runner)
@@ -143,13 +156,15 @@ def read_source(X: Any, y: Any, sample_weight: Any, classes: Any, runner: Runner
             for block, (first, stop) in zip(labels, _spans(lazy_X), strict=True)
         ]
     weight_blocks = None if weights is None else _blocks(weights)
-    facts = _look(lazy_X, code_blocks, weight_blocks, known.size, runner)
+    # Until they are made to blocks, both exist.
+    held = [block.key for block in _blocks(lazy_X)] if 2 * size <= room else []
+    facts = _look(lazy_X, code_blocks, weight_blocks, known.size, runner, held)
     n, d = lazy_X.shape
     if n == 0 or d == 0:
         raise ValueError(f"X has shape {(n, d)}; there must be rows and columns.")
-    return Source(
+    return LazySource(
         _blocks(lazy_X), code_blocks, weight_blocks, tuple(lazy_X.chunks[0]), d,
-        np.dtype(lazy_X.dtype), known, facts, columns,
+        np.dtype(lazy_X.dtype), known, facts, columns, held,
     )  # fmt: skip
 
 
@@ -232,17 +247,24 @@ def _look(
     weights: Sequence[Delayed] | None,
     k: int,
     runner: Runner,
+    held: Sequence[Any],
 ) -> list[ChunkFacts]:
     given: Sequence[Delayed | None] = weights or [None] * len(codes)
     tasks = [
         delayed(chunk_facts, name="look")(x, code, w, first=first, stop=stop, k=k)
         for x, code, w, (first, stop) in zip(_blocks(X), codes, given, _spans(X), strict=True)
     ]
-    return _compute(tasks, runner)
+    return _compute(tasks, runner, held)
 
 
-def _compute(tasks: Sequence[Delayed], runner: Runner) -> list[Any]:
-    return runner.run(sources(tasks), [], [task.key for task in tasks])
+def _compute(tasks: Sequence[Delayed], runner: Runner, held: Sequence[Any] = ()) -> list[Any]:
+    return runner.run(sources(tasks), held, [task.key for task in tasks])
+
+
+def stored_bytes(dataset: Dataset) -> int:
+    """Bytes of a dataset's rows in memory."""
+    index = np.dtype(np.int64).itemsize if dataset.is_sparse else 0
+    return int(dataset.block_entries().sum()) * (dataset.dtype.itemsize + index)
 
 
 def hold_back(
