@@ -25,7 +25,7 @@ TEXT = {
 LARGER = {
     "tiny": Recipe(2_000, 1_000, 8, 20),
     "middle": Recipe(400_000, 20_000, 10, 250),
-    "full": Recipe(4_480_000, 20_000, 10, 250),
+    "full": Recipe(4_600_000, 20_000, 10, 250),
 }
 #: Rows that are made at a time, and how many such parts differ; then they come again.
 PART_ROWS, DISTINCT = 20_000, 8

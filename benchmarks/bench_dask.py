@@ -15,8 +15,8 @@ scaling
     The same blocks and the same plan on one and on two single-thread workers: wall seconds of the
     same epochs.
 larger
-    A dataset of three times the memory of both workers: one epoch and a certificate, and whether
-    the workers lived.
+    A dataset whose files take three times the memory of both workers: one epoch and a certificate,
+    and whether the workers lived.
 
 Each line gives wall seconds, seconds inside solving tasks (kernels), the share of the workers' time
 outside them, the gap, the peak memory of a worker, the bytes moved between workers and the number
@@ -91,7 +91,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--tol", type=float, default=1e-2, help="relative gap to reach; default 1e-2")
     add("--epochs", type=int, default=4, help="epochs of the part scaling; default 4")
     add("--patience", type=float, default=240.0, help="seconds for one fit; default 240")
-    add("--scratch", type=Path, metavar="DIR", help="where datasets are written; some 3 GB")
+    add("--scratch", type=Path, metavar="DIR", help="where datasets are written; some 5 GB")
     add("--json", type=Path, metavar="OUT")
     options = parser.parse_args(argv)
     if unknown := set(options.parts) - set(PARTS):
@@ -174,7 +174,7 @@ def scaling(folder: str, options: argparse.Namespace) -> Iterator[Result]:
 
 
 def larger(folder: str, options: argparse.Namespace) -> Iterator[Result]:
-    """Rows of three times the memory of all workers, which go on living."""
+    """Files of three times the memory of all workers, which go on living."""
     recipe = LARGER[options.size]
     data = generated("generated", f"{folder}/larger", recipe, -(-recipe.n // 20_000))
     print(f"  {data}", flush=True)
@@ -183,8 +183,8 @@ def larger(folder: str, options: argparse.Namespace) -> Iterator[Result]:
         name = f"cs shards, 2 workers of {WORKER_BYTES / 2**20:.0f} MiB"
         result = on_cluster(client, name, data, "cs", options, tol=0, max_epochs=1)
         result["lived"] = client.run(os.getpid) == before
-    result["rows over memory"] = data.row_bytes / (2 * WORKER_BYTES)
-    result["is larger"] = result["rows over memory"] >= TIMES
+    result["disk over memory"] = data.disk_bytes / (2 * WORKER_BYTES)
+    result["is larger"] = result["disk over memory"] >= TIMES
     yield result
 
 
@@ -321,7 +321,7 @@ def line(result: Result) -> str:
         "wall": "wall {:.2f} s", "kernel": "kernels {:.2f} s", "outside": "outside {:.0%}",
         "epochs": "epochs {}", "gap": "gap {:.1e}", "tasks": "tasks {}",
         "against memory": "{:.2f} x memory", "kernel against shards": "{:.2f} x shards' kernels",
-        "speedup": "speedup {:.2f}", "rows over memory": "rows / memory {:.1f}",
+        "speedup": "speedup {:.2f}", "disk over memory": "on disk / memory {:.2f}",
         "nonzeros": "{:,.0f} nonzeros",
     }  # fmt: skip
     parts = [text.format(result[name]) for name, text in known.items() if name in result]

@@ -49,7 +49,7 @@ from .state import Block, Graph, Key, Stage, State
 #: "crammer_singer" -> "cs", for the names of tasks.
 SHORT = {name: short for short, name in SHORT_NAMES.items()}
 #: Answers that one task of the tree adds.
-FAN_IN = 8
+FAN_IN = 32
 
 
 @dataclass(frozen=True)

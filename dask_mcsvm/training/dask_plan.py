@@ -35,6 +35,9 @@ OPTIONS: dict[str, dict[str, int]] = {
 SAVE_EVERY = 10
 #: Multiply-adds that a task should have: Dask spends about 2 ms on a task and 20 on a barrier ...
 TASK_WORK = 4e7
+#: ... of which the splitting solver has five in a row for every pass, and matrix products that take
+#: an eighth of the time: 2,000,000 x 256 on two workers took 42 s in 16 blocks and 35 in 4 ...
+SPLIT_TASK_WORK = 5e8
 #: ... and so many more for each weight, which a step with several lanes copies, sends and sums.
 WEIGHT_WORK = 40
 #: Slices of an epoch with one lane. The soft intercept moves between slices, and preferences are
@@ -47,9 +50,10 @@ SLICES = 5
 SLICES_PER_LANE = 10
 MAX_LANES = 64
 #: An epoch of rounds is cut into so many slices, if that leaves every visit of two groups so many
-#: multiply-adds: news20_bydate has 6 million a visit of a whole epoch, where four slices take 2.5
-#: times the seconds of one for the same gap.
-ROUND_SLICES, VISIT_WORK = 4, 5e6
+#: multiply-adds, and so many more for each weight of the two, which a visit copies. In one slice
+#: where four were cut: news20_bydate 2.2 instead of 4.6 s inside tasks, onet_titles 19 instead of
+#: 73, to the same gap.
+ROUND_SLICES, VISIT_WORK, VISIT_WEIGHT_WORK = 4, 5e6, 2
 #: Rows that take no more are joined to one block per lane, whatever their chunks were: a slice is
 #: then a sample of all rows of its lane.
 JOINED_BYTES = 512 * 2**20
@@ -163,7 +167,7 @@ def make_dask_plan(
     given = check_dask_options(chosen, options)
     if chosen == "splitting":
         refuse_many_features(d, instead="shards")
-        lanes = given.get("lanes", max(1, int((nnz + n) * k // TASK_WORK)))
+        lanes = given.get("lanes", split_lanes((nnz + n) * k))
     else:
         lanes = given.get("lanes", default_lanes((nnz + n) * k, (d + 1) * k))
     lanes = min(lanes, chunks)
@@ -174,10 +178,11 @@ def make_dask_plan(
         per_row = nnz / max(1, n)
         costs = ww_costs(counts.tolist(), (counts * per_row).astype(np.int64).tolist())
         groups = balanced_groups(costs, min(k, given.get("groups", default_groups(k, d, room))))
+    slices = 20  # of averaging
     if chosen == "shards":
         slices = default_slices(lanes, blocks)
-    else:
-        slices = 20 if chosen == "averaging" else round_slices((nnz + n) * k, len(groups))
+    elif chosen != "averaging":
+        slices = round_slices((nnz + n) * k, len(groups), (d + 1) * k)
     slices = given.get("slices", slices)
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
@@ -211,6 +216,11 @@ def default_lanes(work: int, n_weights: int) -> int:
     return lanes
 
 
+def split_lanes(work: int) -> int:
+    """Blocks of rows of the splitting solver, a power of two: workers share them evenly."""
+    return 1 << max(0, int(work / SPLIT_TASK_WORK).bit_length() - 1)
+
+
 def default_slices(lanes: int, blocks: int) -> int:
     """Steps of an epoch by shards."""
     if blocks > lanes:
@@ -218,10 +228,11 @@ def default_slices(lanes: int, blocks: int) -> int:
     return SLICES if lanes == 1 else SLICES_PER_LANE * lanes
 
 
-def round_slices(work: int, groups: int) -> int:
+def round_slices(work: int, groups: int, n_weights: int) -> int:
     """How often rounds are gone through in an epoch: less often where visits would be short."""
     pairs = max(1, groups * (groups - 1) // 2)
-    return int(np.clip(work / (pairs * VISIT_WORK), 1, ROUND_SLICES))
+    least = VISIT_WORK + VISIT_WEIGHT_WORK * n_weights * min(2, groups) / max(1, groups)
+    return int(np.clip(work / (pairs * least), 1, ROUND_SLICES))
 
 
 def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
