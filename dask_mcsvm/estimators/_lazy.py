@@ -7,10 +7,17 @@ import scipy.sparse as sp
 
 from dask_mcsvm._validation import check_rows, class_weights, is_lazy, working_dtype
 from dask_mcsvm.estimators._certificate import Trained
+from dask_mcsvm.estimators._out_of_core import pose_blocks, pose_early_shrink
 from dask_mcsvm.estimators._progress import progress
-from dask_mcsvm.estimators._settings import Settings, warn_of_precision
+from dask_mcsvm.estimators._settings import (
+    Settings,
+    wants_blocks,
+    wants_early_shrink,
+    warn_of_precision,
+)
 from dask_mcsvm.graphs.model_files import model_parts, one_chunk
 from dask_mcsvm.graphs.predict import Model, ModelPart, decision_function, predict, predict_topk
+from dask_mcsvm.training import PassPlan
 from dask_mcsvm.training.dask_loop import train_on_dask
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
 from dask_mcsvm.training.dask_problem import DaskProblem
@@ -39,6 +46,15 @@ def pose_lazy(
         scale=source.row_scale(factors),
     )  # fmt: skip
     return problem, plan, runner
+
+
+def plan_chunks(estimator: Any, X: Any, y: Any, settings: Settings) -> DaskPlan | PassPlan:
+    """How a fit of rows that are read chunk by chunk would go, here or on Dask."""
+    if wants_early_shrink(X, settings):
+        return pose_early_shrink(estimator, X, y, None, None, settings).plan
+    if wants_blocks(X, settings):
+        return pose_blocks(estimator, X, y, None, None, settings).plan
+    return pose_lazy(X, y, None, None, estimator.class_weight, settings)[1]
 
 
 def _check_two_classes(source: LazySource) -> None:

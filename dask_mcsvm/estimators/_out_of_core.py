@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,58 +25,80 @@ from dask_mcsvm.training import (
 BLOCK_ROWS = 10_000
 
 
-def fit_early_shrink(
+class Posed(NamedTuple):
+    """A fit that has not begun."""
+
+    source: Source
+    labels: Any
+    features: dict[str, Any]
+    totals: Any  # (k,) weights of the rows of each class
+    plan: PassPlan
+
+
+def pose_early_shrink(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
-    """Train, and all that the estimator remembers of it."""
+) -> Posed:
+    """What early shrinking would do with these rows."""
     if settings.formulation != "one_vs_rest":
         raise ValueError(
             f"solver='early_shrink' solves one_vs_rest, not {settings.formulation}; use "
             "formulation='one_vs_rest', or solver='auto'."
         )
     read = _from_dataset if is_lazy(X) else _from_memory
-    source, labels, features, totals = read(estimator, X, y, sample_weight, classes, settings)
-    why = (
-        "memory_limit given" if settings.solver == "auto" else "asked for by solver='early_shrink'"
-    )
-    return _fit(
-        estimator, source, labels, features, totals, settings, why,
-        partial(train_early_shrink, n_jobs=settings.n_jobs),
+    found = read(estimator, X, y, sample_weight, classes, settings)
+    asked = "asked for by solver='early_shrink'"
+    why = "memory_limit given" if settings.solver == "auto" else asked
+    return _posed(found, settings, EARLY_SHRINK, why)
+
+
+def pose_blocks(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> Posed:
+    """The same of block minimization."""
+    from dask_mcsvm.training.block_minimization import check_block_options  # imports Dask
+
+    check_block_options(settings.options)
+    found = _from_dataset(estimator, X, y, sample_weight, classes, settings)
+    return _posed(found, settings, "shards", "memory_limit given, no client")
+
+
+def _posed(
+    found: tuple[Source, Any, dict[str, Any], Any], settings: Settings, solver: str, why: str
+) -> Posed:
+    source, labels = found[:2]
+    n, d = source.shape
+    plan = PassPlan(
+        why, n, d, labels.size, int(source.entries().sum()), source.dtype.name, settings.n_jobs,
+        len(source.row_offsets) - 1, settings.memory_limit, solver, settings.formulation,
     )  # fmt: skip
+    return Posed(*found, plan)
+
+
+def fit_early_shrink(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
+    """Train, and all that the estimator remembers of it."""
+    posed = pose_early_shrink(estimator, X, y, sample_weight, classes, settings)
+    return _fit(estimator, posed, settings, partial(train_early_shrink, n_jobs=settings.n_jobs))
 
 
 def fit_blocks(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
 ) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
     """The same by block minimization, for all formulations."""
-    from dask_mcsvm.training.block_minimization import (  # imports Dask
-        check_block_options,
-        train_block_minimization,
-    )
+    from dask_mcsvm.training.block_minimization import train_block_minimization  # imports Dask
 
-    check_block_options(settings.options)
-    source, labels, features, totals = _from_dataset(
-        estimator, X, y, sample_weight, classes, settings
-    )
-    return _fit(
-        estimator, source, labels, features, totals, settings, "memory_limit given, no client",
-        partial(train_block_minimization, formulation=settings.formulation),
-    )  # fmt: skip
+    posed = pose_blocks(estimator, X, y, sample_weight, classes, settings)
+    train = partial(train_block_minimization, formulation=settings.formulation)
+    return _fit(estimator, posed, settings, train)
 
 
 def _fit(
-    estimator: Any, source: Source, labels: Any, features: dict[str, Any], totals: Any,
-    settings: Settings, why: str, train: Callable[..., Fit],
-) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:  # fmt: skip
+    estimator: Any, posed: Posed, settings: Settings, train: Callable[..., Fit]
+) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
+    source = posed.source
     warn_of_precision(settings, source.dtype)
     tau = source.radius() or 1.0 if settings.tau is None else settings.tau
-    n, d = source.shape
-    by_blocks = settings.formulation != "one_vs_rest" or settings.solver == "shards"
-    plan = PassPlan(
-        why, n, d, labels.size, int(source.entries().sum()), source.dtype.name, settings.n_jobs,
-        len(source.row_offsets) - 1, settings.memory_limit,
-        "shards" if by_blocks else EARLY_SHRINK, settings.formulation,
-    )  # fmt: skip
     with progress(settings.verbose, settings.callbacks) as on_epoch:
         fit = train(
             source, C=settings.C, tau=tau, tol=settings.tol, max_epochs=settings.max_epochs,
@@ -86,10 +108,10 @@ def _fit(
         )  # fmt: skip
     trained = Trained(
         formulation=settings.formulation, C=settings.C, tau=float(tau),
-        class_weight=estimator.class_weight, dtype=source.dtype, n_given=n,
-        totals=settings.C * totals,
+        class_weight=estimator.class_weight, dtype=source.dtype, n_given=source.shape[0],
+        totals=settings.C * posed.totals,
     )  # fmt: skip
-    return fit, labels, features, plan, trained
+    return fit, posed.labels, posed.features, posed.plan, trained
 
 
 def _from_dataset(

@@ -276,14 +276,14 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         -------
         str
         """
-        if is_lazy(X):
-            from dask_mcsvm.estimators._lazy import pose_lazy
+        lazy = is_lazy(X)
+        settings = read_settings(self, lazy=lazy)
+        if lazy or wants_early_shrink(X, settings):
+            from dask_mcsvm.estimators._lazy import plan_chunks
 
-            settings = read_settings(self, lazy=True)
-            text = str(pose_lazy(X, y, None, None, self.class_weight, settings)[1])
+            text = str(plan_chunks(self, X, y, settings))
             print(text)
             return text
-        settings = read_settings(self)
         if y is None:
             if not hasattr(self, "classes_"):
                 raise ValueError("explain needs y to count the classes; type explain(X, y).")

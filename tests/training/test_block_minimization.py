@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,9 @@ def test_a_dataset_gives_what_the_local_solver_gives(tmp_path, monkeypatch):
     np.testing.assert_array_equal(limited.classes_, local.classes_)
     assert limited.solver_ == "shards"
     assert "blocks of chunks that fit in memory" in str(limited.plan_)
+    assert limited.explain(dataset.path) == str(limited.plan_)
+    ovr = LinearMCSVC(formulation="ovr", memory_limit=LITTLE)
+    assert ovr.explain(dataset.path).startswith("solver       early_shrink: memory_limit given")
     np.testing.assert_allclose(limited.certify(X, y).relative_gap, limited.gap_, rtol=1e-6)
     limited.save(tmp_path / "model")
     assert LinearMCSVC.load(tmp_path / "model").plan_ == limited.plan_
@@ -108,6 +112,31 @@ def test_it_resumes_after_any_pass_to_the_same_bytes(limit, little_memory, tmp_p
     assert again.W.tobytes() == whole.W.tobytes()
     with pytest.raises(CheckpointError, match="of a fit on other rows or with other parameters"):
         train_block_minimization(source, checkpoint=path, resume=True, **{**settings, "C": 0.2})
+
+
+KILLED = """
+from dask_mcsvm.training import _budget
+from dask_mcsvm.training.block_minimization import train_block_minimization
+_budget.FIXED = 0
+train_block_minimization(
+    DeadlySource(source_of(n=150, block_rows=50), values["reads"]), **values["settings"])
+"""
+
+
+def test_after_a_kill_nothing_is_left_and_the_last_finished_pass_counts(little_memory, tmp_path):
+    scratch = tmp_path / "scratch"
+    settings = {"formulation": "weston_watkins", "C": 0.1, "tol": 1e-2, "memory_limit": LITTLE}
+    kept = {**settings, "checkpoint": str(tmp_path / "fit"), "scratch": str(scratch)}
+    # Three chunks: read once to begin, once for a pass; the eighth read is in the second pass.
+    done = run_child(KILLED, reads=7, settings=kept)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert [any(left.iterdir()) for left in scratch.iterdir()] == [True]
+    source = source_of(n=150, block_rows=50)
+    whole, seen = train_block_minimization(source, **settings), []
+    resumed = train_block_minimization(source, resume=True, on_epoch=seen.append, **kept)
+    assert list(scratch.iterdir()) == []
+    assert len(seen) == len(whole.history) - 1  # what was finished before is not done again
+    assert resumed.W.tobytes() == whole.W.tobytes()
 
 
 def test_it_ends_certified_at_max_epochs_and_when_called_back():
