@@ -1,7 +1,10 @@
 """Reports: whole in one file, with every figure that the run has something to show for."""
 
 import base64
+import html
+import json
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -77,6 +80,34 @@ def test_the_page_holds_everything_itself(iris, in_folder):
     assert "url(" not in (in_folder / "r.html").read_text("utf-8")
     for fact in ("versicolor", "macro F1", "crammer_singer", f"{model.gap_:.1e}", "scikit-learn"):
         assert fact in page.text
+
+
+#: Tells, in the title of the page, how large every picture is drawn, and whether the page is wider
+#: than its window. The report itself has no script; this one is added by the test.
+SIZES = """<script>addEventListener("load", () => {
+  const drawn = [...document.images].map(
+    i => [i.alt.split(".")[0], i.naturalWidth, i.clientHeight]);
+  document.title = JSON.stringify([drawn, document.documentElement.scrollWidth - innerWidth]);
+})</script>"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+def test_a_browser_draws_every_picture(iris, in_folder):
+    X, y, model = iris
+    write_report(model, "r.html", X, y)
+    text = (in_folder / "r.html").read_text("utf-8")
+    (in_folder / "probe.html").write_text(text + SIZES, "utf-8")
+    done = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1100,1200",
+         f"--user-data-dir={in_folder / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
+         (in_folder / "probe.html").as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    titles = re.findall(r"<title>(.*?)</title>", done.stdout)
+    drawn, too_wide = json.loads(html.unescape(titles[-1]))
+    assert [name for name, *_ in drawn] == [*RUN, "F1 per class"]
+    assert all(width > 100 and height > 50 for _, width, height in drawn)
+    assert too_wide <= 0
 
 
 def test_without_rows_there_is_no_word_of_classes(iris, in_folder):
