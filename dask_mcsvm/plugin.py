@@ -1,9 +1,10 @@
-"""Kernels compiled on every worker before its first task, restarted workers included."""
+"""What workers do before their first task, restarted workers included."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Callable
 
 from distributed import Worker, WorkerPlugin
@@ -37,3 +38,17 @@ class CompileKernels(WorkerPlugin):
             await asyncio.to_thread(self.work)
         except Exception:  # the first task will fail of it and say so; a worker must not
             logger.exception("%s: kernels were not compiled on %s", self.name, worker.address)
+
+
+class IgnoreInterrupts(WorkerPlugin):
+    """Let worker processes live when Ctrl-C is typed.
+
+    A terminal sends it to them as well as to the client, which still needs them then: they have
+    the state that it is about to save. For clusters that end with their client.
+    """
+
+    name = "dask-mcsvm-ignore-interrupts"
+
+    def setup(self, worker: Worker) -> None:
+        """In the main thread of the worker's process."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -90,6 +90,10 @@ def running_on(scheduler: str | None, workers: int | None) -> Iterator[None]:
                 "`dask scheduler`, or use threads or processes."
             ) from error
         with client:
+            if scheduler == "processes":
+                from dask_mcsvm.plugin import IgnoreInterrupts
+
+                client.register_plugin(IgnoreInterrupts())
             yield
 
 

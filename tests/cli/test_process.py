@@ -40,15 +40,19 @@ def test_ctrl_c_in_the_middle_of_a_fit(data, in_folder):
     assert sorted(p.name for p in in_folder.iterdir()) == ["test.zarr", "train.zarr"]
 
 
-def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(data):
-    command = [*DASK, "fit", "train.zarr", "--model", "m.zarr", "--scheduler", "threads"]
+@pytest.mark.parametrize("where", [["threads"], ["processes", "--workers", "2"]], ids=" ".join)
+def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(where, data):
+    """A terminal sends Ctrl-C to all processes of the command, workers too."""
+    command = [*DASK, "fit", "train.zarr", "--model", "m.zarr", "--scheduler", *where]
     command += ["--checkpoint", "state", *LONG]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             assert process.stderr is not None
             told = (line for line in process.stderr if line.startswith("epoch "))
             assert len(list(islice(told, 12))) == 12  # it was saved after ten
-            process.send_signal(signal.SIGINT)
+            os.killpg(process.pid, signal.SIGINT)
             *_, last = process.stderr
             assert process.wait(60) == 130
         finally:
