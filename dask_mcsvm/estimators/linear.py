@@ -278,15 +278,16 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         """
         lazy = is_lazy(X)
         settings = read_settings(self, lazy=lazy)
-        if lazy or wants_early_shrink(X, settings):
+        counts_itself = lazy or wants_early_shrink(X, settings)
+        if y is None and not lazy and (counts_itself or not hasattr(self, "classes_")):
+            raise ValueError("explain needs y to count the classes; type explain(X, y).")
+        if counts_itself:
             from dask_mcsvm.estimators._lazy import plan_chunks
 
             text = str(plan_chunks(self, X, y, settings))
             print(text)
             return text
         if y is None:
-            if not hasattr(self, "classes_"):
-                raise ValueError("explain needs y to count the classes; type explain(X, y).")
             X, k = check_rows(self, X), self.classes_.size
             dtype = working_dtype(X.dtype, settings.dtype)
         else:

@@ -235,20 +235,11 @@ class _DaskLoop:
         waited = self.epoch - self.last_look
         # Visits saw rows at weights that have moved since: by as much as at the last look.
         near = self.blindness * estimate <= 1.2 * self.tol and waited >= min(4, 0.1 * self.epoch)
-        patience = self._epochs_to_tol() if np.isnan(estimate) else 16.0
+        patience = epochs_to_tol(self.history, self.tol) if np.isnan(estimate) else 16.0
         if near or waited >= max(patience, 0.1 * self.epoch):
             self.last_look = self.epoch
             return True
         return False
-
-    def _epochs_to_tol(self) -> float:
-        """From the last certificate, if the gap goes on to fall as it did; 2 to 8."""
-        looks = [(e, record["gap"]) for e, record in enumerate(self.history) if record["certified"]]
-        (first, before), (last, gap) = [(-1, 1.0), (-1, 1.0), *looks][-2:]
-        if not self.tol < gap < before:
-            return 8.0
-        rate = np.log(before / gap) / (last - first)
-        return float(np.clip(np.log(gap / self.tol) / rate, 2.0, 8.0))
 
     def _finish(self, stop: str) -> Fit:
         # Before the last certificate, which makes W anew: a fit that goes on from here takes the
@@ -375,6 +366,16 @@ class _DaskLoop:
         assert generation is not None
         self.generation = generation
         self.state = dict.fromkeys(meta["blocks"])
+
+
+def epochs_to_tol(history: list[dict[str, Any]], tol: float) -> float:
+    """From the last certificate, if the gap goes on to fall as it did; 2 to 8."""
+    looks = [(e, record["gap"]) for e, record in enumerate(history) if record["certified"]]
+    (first, before), (last, gap) = [(-1, 1.0), (-1, 1.0), *looks][-2:]
+    if not tol < gap < before:
+        return 8.0
+    rate = np.log(before / gap) / (last - first)
+    return float(np.clip(np.log(gap / tol) / rate, 2.0, 8.0))
 
 
 def weights_of(block: Any) -> Any:

@@ -35,8 +35,8 @@ OPTIONS: dict[str, dict[str, int]] = {
 SAVE_EVERY = 10
 #: Multiply-adds that a task should have: Dask spends about 2 ms on a task and 20 on a barrier ...
 TASK_WORK = 4e7
-#: ... of which the splitting solver has five in a row for every pass, and matrix products that take
-#: an eighth of the time: 2,000,000 x 256 on two workers took 42 s in 16 blocks and 35 in 4 ...
+#: ... of which the splitting solver has five in a row for every pass: 2,000,000 x 256 on two
+#: workers took 51 s in 16 blocks and 42 in 8 ...
 SPLIT_TASK_WORK = 5e8
 #: ... and so many more for each weight, which a step with several lanes copies, sends and sums.
 WEIGHT_WORK = 40

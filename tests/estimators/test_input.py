@@ -189,6 +189,14 @@ def test_explain_without_y_needs_a_fit():
         LinearMCSVC(random_state=0).explain(X)
 
 
+def test_explain_of_early_shrinking_needs_labels_also_after_a_fit():
+    model = LinearMCSVC(C=0.01, formulation="ovr", solver="early_shrink", random_state=0).fit(X, Y)
+    assert model.explain(X, Y) == str(model.plan_)
+    message = "explain needs y to count the classes; type explain(X, y)."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        model.explain(X)
+
+
 @pytest.mark.parametrize(
     ("arguments", "parameters"),
     [
