@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import multiprocessing
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -169,3 +171,26 @@ def measure_in_child(script: str, **job: Any) -> dict[str, Any]:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
+
+
+def within(patience: float, call: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    """What ``call`` returns, or None if it took more than ``patience`` CPU seconds.
+
+    It runs in a forked child, which sees everything of this process: the code of others cannot be
+    asked to give up.
+    """
+    context = multiprocessing.get_context("fork")
+    answer = context.SimpleQueue()
+    child = context.Process(target=_limited, args=(answer, patience, call))
+    child.start()
+    child.join()
+    return answer.get() if child.exitcode == 0 else None
+
+
+def _limited(answer: Any, patience: float, call: Callable[[], dict[str, Any]]) -> None:
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limit = int(used.ru_utime + used.ru_stime + patience) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    answer.put(call())

@@ -11,7 +11,7 @@ from _data import Dataset, warm_up_rows
 from _measure import Stopwatch
 from threadpoolctl import threadpool_limits
 
-from dask_mcsvm.training import Problem, make_plan, train
+from dask_mcsvm.training import Problem, make_plan, row_scale, train
 
 try:
     from liblinear import liblinearutil
@@ -120,7 +120,7 @@ def run_ours(
         "gap": fit.gap,
         "reached": bool(at_target) if target is not None else fit.gap <= tol,
         "stop": fit.stop,
-        "solver": plan.solver,
+        "solver": fit.solver,
         "schedule": plan.schedule,
     }
 
@@ -139,6 +139,7 @@ def _plan(problem: Problem, n_jobs: int, solver: str) -> Any:
         solver=solver,
         n_jobs=n_jobs,
         options=None,
+        scale=None if is_sparse or solver != "auto" else row_scale(problem.rows, C),
     )
 
 

@@ -1,4 +1,4 @@
-"""Dense rows: score splitting, sdm, LIBLINEAR and scikit-learn to the same primal objective.
+"""Dense rows: splitting, sdm, what auto makes of them, LIBLINEAR, scikit-learn to one objective.
 
     python benchmarks/bench_dense.py                             # a generated set
     python benchmarks/bench_dense.py --data-dir DATA --datasets usps,letter,mnist
@@ -10,7 +10,7 @@ LinearSVC is the same solver behind another interface, and trains to the same ep
 are of a fit of its own for each target, and end when a certified primal is at most that. Rows come
 as they are (raw), divided by the largest absolute value (unit), or with columns of mean 0 and
 variance 1 (standard). A time after > is one at which a side gave up (--patience, seconds; the
-others run in a child for that).
+others run in a child for that, and are not asked for a smaller epsilon then).
 
 With --dask: epochs to a gap for 1, 2, 8 and 64 chunks of the same rows, and a generated array of
 2,000,000 x 256 on one and two single-thread worker processes, with the share of the workers' time
@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import resource
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,12 +33,12 @@ import _sides
 import numpy as np
 from _data import Dataset, load_dataset
 from _dense_dask import SMALL, by_chunks, by_workers
-from _measure import Stopwatch, describe, environment
+from _measure import Stopwatch, describe, environment, within
 
 DENSE_SETS = ("usps", "letter", "mnist", "satimage", "shuttle", "covtype")
 SCALES = ("raw", "unit", "standard")
 THEIRS = ("liblinear", "sklearn")
-OURS = ("splitting", "sdm")
+OURS = ("splitting", "sdm", "auto")
 
 
 def scaled(data: Dataset, scale: str) -> Dataset:
@@ -54,27 +52,21 @@ def scaled(data: Dataset, scale: str) -> Dataset:
     return replace(data, X=np.ascontiguousarray(X, np.float32))
 
 
-def in_child(
-    side: str, data: Dataset, C: float, epsilon: float, patience: float
-) -> dict[str, Any] | None:
-    """CPU seconds and primal of another's solver, or None if it took longer than `patience`."""
-    context = multiprocessing.get_context("fork")
-    answer = context.SimpleQueue()
-    child = context.Process(target=_child, args=(answer, side, data, C, epsilon, patience))
-    child.start()
-    child.join()
-    return answer.get() if child.exitcode == 0 else None
+def theirs(
+    side: str, data: Dataset, C: float, options: argparse.Namespace
+) -> list[dict[str, Any] | None]:
+    """CPU seconds and primal of another's solver for each epsilon, None where it gave up.
 
-
-def _child(
-    answer: Any, side: str, data: Dataset, C: float, epsilon: float, patience: float
-) -> None:
+    What it does not reach in time it does not reach at a smaller epsilon either.
+    """
     _sides.C = C
     run = _sides.Liblinear(data).run if side == "liblinear" else partial(_sklearn, data, C)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    limit = int(used.ru_utime + used.ru_stime + patience) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-    answer.put(run(epsilon, judge=data))
+    runs: list[dict[str, Any] | None] = []
+    for epsilon in options.eps:
+        gave_up = bool(runs) and runs[-1] is None
+        call = partial(run, epsilon, judge=data)
+        runs.append(None if gave_up else within(options.patience, call))
+    return runs
 
 
 def _sklearn(data: Dataset, C: float, epsilon: float, judge: Dataset) -> dict[str, Any]:
@@ -113,15 +105,12 @@ def ours(
 
 def measure(data: Dataset, C: float, options: argparse.Namespace) -> dict[str, Any]:
     """All sides of one problem."""
-    theirs = {
-        side: [in_child(side, data, C, epsilon, options.patience) for epsilon in options.eps]
-        for side in THEIRS
-    }
-    targets = [run["primal"] for run in theirs["liblinear"] if run]
+    others = {side: theirs(side, data, C, options) for side in THEIRS}
+    targets = [run["primal"] for run in others["liblinear"] if run]
     sides = {
         solver: ours(data, C, solver, targets, options.tol, options.patience) for solver in OURS
     }
-    return theirs | sides
+    return others | sides
 
 
 def line(result: dict[str, Any], options: argparse.Namespace) -> str:
@@ -157,7 +146,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--size", choices=("tiny", "full"), default="full", help="tiny: seconds, for the tests")
     add("--json", type=Path, metavar="OUT")
     options = parser.parse_args(argv)
-    options.eps = [float(text) for text in options.eps.split(",")]
+    options.eps = sorted((float(text) for text in options.eps.split(",")), reverse=True)
     report: dict[str, Any] = {"environment": environment()}
     print(describe(report["environment"]))
     part = "dask" if options.dask else "problems"
@@ -171,8 +160,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def in_memory(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All sides of all problems, a line each."""
-    heads = [f"{side} {eps:g}" for eps in options.eps for side in (*THEIRS, "ours", "sdm")]
-    print("set, scale, C: " + ", ".join(heads) + f", gap {options.tol:g}: ours, sdm")
+    heads = [f"{side} {eps:g}" for eps in options.eps for side in (*THEIRS, *OURS)]
+    print("set, scale, C: " + ", ".join(heads) + f", gap {options.tol:g}: {', '.join(OURS)}")
     for name in options.datasets.split(",") if options.data_dir else ["clusters"]:
         for scale in options.scales.split(","):
             data = scaled(read(name, options), scale)

@@ -15,8 +15,10 @@ One run prints four tables.
 
 Runs of the two sides take turns, because neighbours on the machine come and go, and the best of
 --repeats counts on either side. Everything is compiled before a clock starts. A time after > is one
-at which we gave up (--patience). Sets of more than 5000 classes are trained to the gap 1e-2 only,
-without LIBLINEAR and Weston-Watkins, unless --all is given.
+at which a side gave up (--patience); LIBLINEAR runs in a forked child for that, and is not asked
+for a smaller epsilon then. The tables of a set are printed as soon as it is done, those of all sets
+at the end. Sets of more than 5000 classes are trained to the gap 1e-2 only, without LIBLINEAR and
+Weston-Watkins, unless --all is given.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ import argparse
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _data import RECIPES, Dataset, UnknownDatasetError, dataset_names, load_dataset
-from _measure import describe, environment, measure_in_child
+from _measure import describe, environment, measure_in_child, within
 from _sides import INSTALL, Liblinear, liblinearutil, pose, run_ours, run_to_target, warm_up
 
 HUGE_CLASSES = 5000
@@ -53,13 +56,14 @@ def main(argv: list[str] | None = None) -> int:
     print(describe(report["environment"]))
     if liblinearutil is None:
         print(f"\nLIBLINEAR is not installed, so these are our own times only; type: {INSTALL}")
-    try:
-        for name in options.datasets:
-            data = load_dataset(name, options.data_dir, options.size)
-            report["datasets"].append(measure(data, options))
-            if options.json:
-                options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
-    finally:  # a run cut short leaves what it has
+    for name in options.datasets:
+        data = load_dataset(name, options.data_dir, options.size)
+        report["datasets"].append(measure(data, options))
+        print_tables(report["datasets"][-1:])  # a run cut short leaves what it has
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    if len(report["datasets"]) > 1:
+        print("\nAll sets")
         print_tables(report["datasets"])
     return 0
 
@@ -103,7 +107,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="give up on a run of ours after so long; default 300",
+        help="give up on a run of either side after so long; default 300",
     )
     add(
         "--size",
@@ -134,7 +138,7 @@ def _names(text: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[float]:
-    return [float(number) for number in text.split(",")]
+    return sorted((float(number) for number in text.split(",")), reverse=True)
 
 
 def _plain(value: Any) -> Any:
@@ -161,6 +165,7 @@ def measure(data: Dataset, options: argparse.Namespace) -> Result:
     }  # fmt: skip
     if against:
         result |= same_objective(data, options)
+        against = result["targets"][0]["liblinear"] is not None
     result["to_gap"] = to_gap(data, result["tol"], options, ww=not is_huge)
     result["peak"] = peaks(data, result["tol"], options, against=against)
     return result
@@ -173,25 +178,31 @@ def same_objective(data: Dataset, options: argparse.Namespace) -> Result:
         pose(data, "crammer_singer", np.float64), tol=OPTIMUM_TOL, patience=options.patience
     )
     liblinear, problem = Liblinear(data), pose(data, "crammer_singer")
-    targets = []
+    targets: list[Result] = []
     for epsilon in options.eps:
+        gave_up = bool(targets) and targets[-1]["liblinear"] is None
         theirs, ours = [], []
-        for repeat in range(options.repeats):
+        for repeat in range(0 if gave_up else options.repeats):
             say(f"{data.name}: epsilon {epsilon:g}, repeat {repeat + 1} of {options.repeats}")
-            theirs.append(liblinear.run(epsilon, judge=data))
+            other = within(options.patience, partial(liblinear.run, epsilon, judge=data))
+            if other is None:
+                break
+            theirs.append(other)
             run = run_to_target(
                 data,
                 problem,
-                target=theirs[-1]["primal"],
+                target=other["primal"],
                 optimum=optimum["dual"],
                 patience=options.patience,
             )
             ours.append(run)
-        row = {"epsilon": epsilon, "liblinear": best(theirs, "cpu"), "ours": best(ours, "cpu")}
-        row["target_gap"] = 1 - optimum["dual"] / row["liblinear"]["primal"]
-        row["ratio"] = row["liblinear"]["cpu"] / row["ours"]["cpu"]
+        row: Result = {"epsilon": epsilon, "liblinear": None}
+        if theirs:
+            row |= {"liblinear": best(theirs, "cpu"), "ours": best(ours, "cpu")}
+            row["target_gap"] = 1 - optimum["dual"] / row["liblinear"]["primal"]
+            row["ratio"] = row["liblinear"]["cpu"] / row["ours"]["cpu"]
         targets.append(row | {"runs": {"liblinear": theirs, "ours": ours}})
-    return {"optimum": optimum, "targets": targets}
+    return {"optimum": optimum, "targets": targets, "patience": options.patience}
 
 
 def to_gap(data: Dataset, tol: float, options: argparse.Namespace, *, ww: bool) -> Result:
@@ -265,6 +276,10 @@ def objective_rows(result: Result) -> list[list[str]]:
         return [[*head, goal, "-", seconds(ours, "cpu"), "-", *work(ours)]]
     rows = []
     for row in result["targets"]:
+        if row["liblinear"] is None:
+            gave_up = f">{result['patience']:g}"
+            rows.append([*head, f"{row['epsilon']:g}", gave_up, "-", "-", "-", "-"])
+            continue
         theirs, ours = row["liblinear"], row["ours"]
         ratio = f"{row['ratio']:.2f}" if ours["reached"] else f"<{row['ratio']:.2f}"
         times = [seconds(theirs, "cpu"), seconds(ours, "cpu"), ratio]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_mcsvm._validation import (
     TrainingSet,
@@ -29,10 +28,10 @@ from dask_mcsvm.training import (
     SOLVERS,
     Plan,
     Problem,
-    RowScale,
     check_solver_options,
     make_plan,
     parse_size,
+    row_scale,
 )
 
 
@@ -217,13 +216,6 @@ def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Set
         options=settings.options,
         scale=row_scale(X, float(np.mean(C))) if wants_scale else None,
     )
-
-
-def row_scale(X: npt.NDArray[Any], cost: float) -> RowScale | None:
-    """How large dense rows are, times their mean cost; None if all are zero."""
-    square = float(np.einsum("ij,ij->", X, X, dtype=np.float64)) / X.shape[0]
-    mean = X.mean(axis=0, dtype=np.float64)
-    return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
 
 
 def warn_of_precision(settings: Settings, dtype: np.dtype[Any]) -> None:

@@ -118,7 +118,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     density_, dual_density_ : float
         Share of nonzeros in `coef_` and among the dual variables.
     solver_, plan_ : str, Plan
-        What ran, and how.
+        What ran, and how; the one that ended the fit, where the plan has two.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Only if X had column names, all strings.
@@ -389,5 +389,5 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
         self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)
         self.dual_density_ = fit.dual_density
-        self.plan_, self.solver_ = plan, plan.solver
+        self.plan_, self.solver_ = plan, fit.solver or plan.solver
         self._trained = trained

@@ -52,8 +52,9 @@ from dask_mcsvm.solvers._newton import (
     curvature_blocks,
     find_active,
 )
+from dask_mcsvm.solvers._products import curvature
 from dask_mcsvm.solvers._steps import LOSSES
-from dask_mcsvm.solvers.portion import Look, Sample, curvature, sample_grams
+from dask_mcsvm.solvers.portion import Look, Sample, sample_grams
 
 Array = npt.NDArray[Any]
 
@@ -62,7 +63,7 @@ LOOK, SAMPLE, PRODUCT, GATHER = range(4)
 GATHERED_BYTES = 2**24
 #: Numbers that the classes' own blocks of a preconditioner may take (64 MiB); above, all classes
 #: share one.
-MOST_INVERSES = 2**23
+MOST_FACTORS = 2**23
 
 
 class Request(NamedTuple):
@@ -90,7 +91,7 @@ class Pilot:
     P: Array  # the direction, or as much as CG has of it
     r: Array  # residual of CG
     search: Array  # direction of CG
-    inverses: Array  # (blocks, d + 1, d + 1), or none yet
+    factors: Array  # (blocks, d + 1, d + 1), or none yet
     free: Array  # (k,) rows in which a class is free
     length: Array  # a `Length`, spelled out
     phase: int = LOOK
@@ -163,7 +164,7 @@ class Course:
     def _shared(self, pilot: Pilot) -> bool:
         """Whether one preconditioner serves all classes: at first, and where k take much room."""
         size = self.k * self.d1
-        return pilot.inverses.size == 0 or size > self.n or size * self.d1 > MOST_INVERSES
+        return pilot.factors.size == 0 or size > self.n or size * self.d1 > MOST_FACTORS
 
     # -- what follows from the answer --------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class Course:
         free, blocks = int(pilot.free.sum()), 1 if self._shared(pilot) else self.k
         sampled = min(free, blocks * ROWS_PER_FEATURE * self.d1)
         cost = (sampled * self.d1**2 / 2 + blocks * self.d1**3) / BLAS_RATE
-        return pilot.inverses.size == 0 or pilot.cg_work > cost
+        return pilot.factors.size == 0 or pilot.cg_work > cost
 
     def _after_gather(self, pilot: Pilot, rows: CurvedRows) -> None:
         """The direction from the active rows themselves."""
@@ -247,7 +248,7 @@ class Course:
         if self._wears(pilot):
             free = find_active(loss, rows.b, rows.y, 0, np.empty_like(active))[1]
             grams = curvature_blocks(loss, rows, active, free=free, shared=self._shared(pilot))
-            pilot.inverses = Preconditioner.of_grams(grams, rho, centred=self._is_centred).inverses
+            pilot.factors = Preconditioner.of_grams(grams, rho, centred=self._is_centred).factors
             pilot.cg_work = 0.0
 
         def product(P: Array) -> Array:
@@ -263,13 +264,13 @@ class Course:
         """Class scores, and what CG has spent since its preconditioner was made."""
         free = int(pilot.free.sum()) / pilot.stride
         pilot.work += products * free
-        each = 2 * free * self.d1 + len(pilot.inverses) * self.d1**2 / BLAS_RATE
+        each = 2 * free * self.d1 + len(pilot.factors) * self.d1**2 / BLAS_RATE
         pilot.cg_work += products * each
 
     def _after_sample(self, pilot: Pilot, found: Sample) -> None:
-        pilot.inverses = Preconditioner.of_grams(
+        pilot.factors = Preconditioner.of_grams(
             sample_grams(found), pilot.rho, centred=self._is_centred
-        ).inverses
+        ).factors
         pilot.cg_work = 0.0
         self._begin_cg(pilot)
 
@@ -310,7 +311,7 @@ class Course:
         pilot.length = np.array(astuple(Length(first, left=SLOPE_LEFT_ON_DASK)))
 
     def _solve(self, pilot: Pilot, R: Array) -> Array:
-        return Preconditioner(pilot.inverses, centred=self._is_centred).solve(R)
+        return Preconditioner(pilot.factors, centred=self._is_centred).solve(R)
 
     @property
     def _is_centred(self) -> bool:

@@ -79,7 +79,7 @@ def start_pilot(course: Course, dtype: np.dtype[Any]) -> Pilot:
     zeros = np.zeros((course.k, course.d1))
     return Pilot(
         W=np.zeros((course.d1, course.k), dtype), columns=zeros, g=zeros, P=zeros, r=zeros,
-        search=zeros, inverses=np.zeros((0, course.d1, course.d1)),
+        search=zeros, factors=np.zeros((0, course.d1, course.d1)),
         free=np.zeros(course.k, np.int64), length=np.zeros(8),
     )  # fmt: skip
 

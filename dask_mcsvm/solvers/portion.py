@@ -15,7 +15,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from ._jit import kernel
-from ._newton import ROWS_PER_FEATURE, CurvedRows, column_squares, curve, find_active
+from ._newton import ROWS_PER_FEATURE, CurvedRows, column_squares, find_active
+from ._products import curvature, scores_of, weighted_rows
 from ._prox import examine_scores, free_classes, free_weight, settle
 from ._rows import as_rows, read_only
 from ._steps import LOSSES
@@ -70,13 +71,11 @@ def look(rows: PortionRows, held: Array, columns: Array, rho: float) -> tuple[Po
     n, dtype = rows.X.shape[0], rows.X.dtype
     loss, y, C = rows.loss, read_only(rows.y), read_only(rows.C)
     b, out = np.empty((n, rows.k), dtype), np.empty(3)
-    W, common = _weights_of(columns, rows.tau, dtype)
     H, sums, violation = np.zeros_like(columns), np.zeros(2), 0.0
     for first in range(0, n, BLOCK_ROWS):
         here = slice(first, first + BLOCK_ROWS)
         X = rows.X[here]
-        S = X @ W
-        S += common
+        S = scores_of(X, columns, rows.tau)
         Cb = np.empty_like(S)
         settle(loss, S, held[here], rho, y[here], C[here], b[here], Cb, out)
         H += weighted_rows(X, Cb, rows.tau)
@@ -92,16 +91,6 @@ def product(rows: PortionRows, b: Array, P: Array, stride: int) -> Array:
     """Σ C_i x_i ⊗ J_i (P x_i) over the active rows that `stride` leaves, (k, d + 1)."""
     here = CurvedRows(rows.X, rows.y, rows.C, b, rows.tau)
     return curvature(rows.loss, here, _active(rows, b, stride), P)
-
-
-def curvature(loss: Any, rows: CurvedRows, active: Array, P: Array) -> Array:
-    """Σ C_i x_i ⊗ J_i (P x_i) over the active rows, (k, d + 1)."""
-    out = np.zeros_like(P)
-    curve(
-        loss, as_rows(rows.X), rows.tau, active, read_only(rows.y), read_only(rows.C), rows.b, P,
-        out,
-    )  # fmt: skip
-    return out
 
 
 def gather(rows: PortionRows, b: Array, stride: int) -> CurvedRows:
@@ -148,10 +137,10 @@ def sample(rows: PortionRows, b: Array, free: Array, *, shared: bool) -> Sample:
 
 
 def sample_grams(found: Sample) -> Iterator[Array]:
-    """Σ weight_i x_i x_i^T of each class in float64; the diagonal is that of all active rows."""
+    """Σ weight_i x_i x_i^T of each class, in the rows' type; the diagonal is of all active rows."""
     for weights, exact in zip(found.weights.T, found.diagonal, strict=True):
         members = weights > 0
-        part = found.X[members] * np.sqrt(weights[members])[:, None]
+        part = found.X[members] * np.sqrt(weights[members])[:, None].astype(found.X.dtype)
         gram = part.T @ part
         diagonal = np.diag_indices_from(gram)
         gram[diagonal] = np.maximum(gram[diagonal], exact)
@@ -161,31 +150,17 @@ def sample_grams(found: Sample) -> Iterator[Array]:
 def examine(rows: PortionRows, b: Array, scale: float, W: Array) -> Look:
     """Loss at W (d + 1, k) and dual of scale·C_i b_i as it would be stored, in float64."""
     columns = W.T.astype(np.float64)
-    W64, common = _weights_of(columns, rows.tau, np.dtype(np.float64))
     y, C, dtype = read_only(rows.y), read_only(rows.C), rows.X.dtype
     H, sums = np.zeros_like(columns), np.zeros(2)
     for first in range(0, rows.X.shape[0], BLOCK_ROWS):
         here = slice(first, first + BLOCK_ROWS)
         X = rows.X[here].astype(np.float64)
-        S = X @ W64 + common
+        S = scores_of(X, columns, rows.tau)
         B = np.empty_like(S)
         alpha = (scale * C[here, None] * b[here]).astype(dtype)
         sums += examine_scores(rows.loss, S, y[here], C[here], alpha, B)
         H += weighted_rows(X, B, rows.tau)
     return Look(H, sums, 0.0, np.zeros(rows.k, np.int64), 0)
-
-
-def weighted_rows(X: Any, B: Array, tau: float) -> Array:
-    """B^T X (k, d + 1) of a block, summed in the block's type and kept in float64."""
-    out = np.empty((B.shape[1], X.shape[1] + 1))
-    out[:, :-1] = (X.T @ B).T if sp.issparse(X) else B.T @ X
-    out[:, -1] = tau * B.sum(axis=0, dtype=np.float64)
-    return out
-
-
-def _weights_of(columns: Array, tau: float, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """W (d, k) and what the constant feature adds to every score."""
-    return np.ascontiguousarray(columns[:, :-1].T, dtype), (tau * columns[:, -1]).astype(dtype)
 
 
 def _active(rows: PortionRows, b: Array, stride: int = 1) -> npt.NDArray[np.int64]:

@@ -41,11 +41,11 @@ from ._newton import (
     Preconditioner,
     conjugate_gradients,
     curvature_blocks,
-    curve,
     find_active,
 )
+from ._products import curvature, scores_of, weighted_rows
 from ._prox import examine_scores, settle, slope
-from ._rows import as_rows, read_only
+from ._rows import read_only
 from ._steps import LOSSES
 from .duals import Duals
 from .sequential import EpochResult
@@ -68,7 +68,7 @@ class Splitting:
 
     def __init__(self, X, y, C, *, n_classes, formulation, tau, seed=0, n_jobs=1, start=None):
         (self.n, d), self.dtype, k = X.shape, X.dtype, n_classes
-        self.X, self.rows, self.tau = X, as_rows(X), float(tau)
+        self.X, self.tau = X, float(tau)
         self.y = read_only(np.asarray(y, np.int32))
         self.C = read_only(np.asarray(C, np.float64))
         self.formulation, self.loss, self.k = formulation, LOSSES[formulation](k), k
@@ -206,28 +206,29 @@ class Splitting:
         P, products = conjugate_gradients(
             self._product, self.preconditioner.solve, self.g, cg_tolerance(left)
         )
-        blocks = len(self.preconditioner.inverses)
+        blocks = len(self.preconditioner.factors)
         free = self.free / self.stride
         self.cg_work += products * (2 * free * d1 + blocks * d1**2 / BLAS_RATE)
         return P, products
 
     def _new_preconditioner(self, shared: bool) -> Preconditioner:
         """A preconditioner for the present active rows and penalty."""
-        rows = CurvedRows(self.X, self.y, self.C, self.T, self.tau)
-        grams = curvature_blocks(self.loss, rows, self.curved, free=self.free, shared=shared)
+        grams = curvature_blocks(
+            self.loss, self._curved_rows, self.curved, free=self.free, shared=shared
+        )
         self.cg_work = 0.0
         return Preconditioner.of_grams(
             grams, self.rho * self.stride, centred=self.formulation != "one_vs_rest"
         )
 
+    @property
+    def _curved_rows(self) -> CurvedRows:
+        return CurvedRows(self.X, self.y, self.C, self.T, self.tau)
+
     def _product(self, P: np.ndarray) -> np.ndarray:
         def part(first: int) -> np.ndarray:
-            out = np.zeros_like(P)
-            curve(
-                self.loss, self.rows, self.tau, self.curved[first : first + BLOCK_ROWS], self.y,
-                self.C, self.T, P, out,
-            )  # fmt: skip
-            return out
+            here = self.curved[first : first + BLOCK_ROWS]
+            return curvature(self.loss, self._curved_rows, here, P)
 
         total = np.zeros_like(P)
         for out in self._map(part, range(0, self.curved.size, BLOCK_ROWS)):
@@ -248,7 +249,7 @@ class Splitting:
                 self.T[here], Cb, out,
             )  # fmt: skip
             count, free = find_active(self.loss, self.T[here], self.y[here], first, active[here])
-            return out, self._weights(X, Cb), count, free
+            return out, weighted_rows(X, Cb, self.tau), count, free
 
         parts = self._each(part)
         sums = [sum(part[0][j] for part in parts) for j in range(2)]
@@ -267,35 +268,24 @@ class Splitting:
 
     def _scores(self, columns: np.ndarray, out: np.ndarray) -> None:
         """out (n, k) = X W for W given by classes."""
-        W = np.ascontiguousarray(columns[:, :-1].T, self.dtype)
-        common = (self.tau * columns[:, -1]).astype(self.dtype)
 
         def part(first: int, last: int, X: Any) -> None:
-            out[first:last] = X @ W
-            out[first:last] += common
+            out[first:last] = scores_of(X, columns, self.tau)
 
         self._each(part)
-
-    def _weights(self, X: Any, Cb: np.ndarray) -> np.ndarray:
-        """Cb^T X (k, d + 1) of a block, summed in the block's type and kept in float64."""
-        out = np.empty((self.k, X.shape[1] + 1))
-        out[:, :-1] = (X.T @ Cb).T if sp.issparse(X) else Cb.T @ X
-        out[:, -1] = self.tau * Cb.sum(axis=0, dtype=np.float64)
-        return out
 
     def certify(self) -> tuple[float, float]:
         """Primal of the best W and dual of the better multipliers, all sums in float64."""
         columns = self.W.T.astype(np.float64)
-        W, common = np.ascontiguousarray(columns[:, :-1].T), self.tau * columns[:, -1]
 
         def part(first: int, last: int, X: Any) -> tuple[float, float, np.ndarray]:
             here, X = slice(first, last), X.astype(np.float64)
-            S = X @ W + common
+            S = scores_of(X, columns, self.tau)
             B = np.empty_like(S)
             primal, linear = examine_scores(
                 self.loss, S, self.y[here], self.C[here], self._alpha(here), B
             )
-            return primal, linear, self._weights(X, B)
+            return primal, linear, weighted_rows(X, B, self.tau)
 
         with one_blas_thread():
             parts = self._each(part)
@@ -321,7 +311,9 @@ class Splitting:
             alpha[own] = -alpha.sum(axis=1)
         self.held[:] = alpha
         parts = self._each(
-            lambda a, z, X: self._weights(X, (self.C[a:z, None] * alpha[a:z]).astype(self.dtype))
+            lambda a, z, X: weighted_rows(
+                X, (self.C[a:z, None] * alpha[a:z]).astype(self.dtype), self.tau
+            )
         )
         self.columns = self._centre(sum(parts))
         # l is Σ alpha, in Crammer-Singer minus that of the rivals; here b is ± alpha.

@@ -15,6 +15,7 @@ from .plan import (
     check_solver_options,
     make_plan,
     parse_size,
+    row_scale,
 )
 from .problem import Fit, OnEpoch, Problem
 
@@ -39,6 +40,7 @@ __all__ = [
     "check_solver_options",
     "make_plan",
     "parse_size",
+    "row_scale",
     "train",
     "train_early_shrink",
 ]

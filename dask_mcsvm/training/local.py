@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .plan import Plan
 from .problem import Fit, OnEpoch, Problem
+
+logger = logging.getLogger("dask_mcsvm")
+
+#: Epochs of the first solver before it is judged, by how many of them, and how many more at that
+#: rate are too many. The other one takes as long as 30 to 100. Judged after 10 standardized USPS
+#: takes 1.8 s instead of 1.3, after 30 MNIST in [0, 1] 12.4 instead of 10.8.
+TRIAL, STRETCH, TOO_MANY = 20.0, 10.0, 60.0
 
 if TYPE_CHECKING:
     from dask_mcsvm.solvers.duals import Duals
@@ -49,6 +58,27 @@ def _run_class(solver: str) -> Any:
     return SequentialDual
 
 
+def is_slow(history: Sequence[dict[str, Any]], tol: float) -> bool:
+    """Whether the gap, at its present rate, is still above ``tol`` in `TOO_MANY` epochs.
+
+    Single estimates jump: the rate is that between the means of two stretches.
+    """
+    now, gap = history[-1]["epoch"], history[-1]["gap"]
+    if now < TRIAL or tol == 0 or gap <= tol:
+        return False
+    stretches = [
+        [record for record in history if last - STRETCH < record["epoch"] <= last]
+        for last in (now - STRETCH, now)
+    ]
+    if not all(stretches):
+        return False
+    (begin, high), (end, low) = (
+        (np.mean([r["epoch"] for r in part]), np.mean([np.log(r["gap"]) for r in part]))
+        for part in stretches
+    )
+    return bool(np.log(gap / tol) > TOO_MANY * (high - low) / (end - begin))
+
+
 class _Loop:
     """One fit from first epoch to certificate."""
 
@@ -64,22 +94,26 @@ class _Loop:
         on_epoch: OnEpoch | None,
     ) -> None:
         self.problem, self.plan, self.tol, self.max_epochs = problem, plan, tol, max_epochs
-        self.on_epoch = on_epoch
+        self.seed, self.n_jobs, self.on_epoch = seed, n_jobs, on_epoch
         self.begun = time.perf_counter()
-        self.dual_run: Any = _run_class(plan.solver)(
+        self.dual_run: Any = self._begin(plan.solver, start)
+        self.history: list[dict[str, Any]] = []
+        self.work = 0
+        self.last_look = 0.0
+
+    def _begin(self, solver: str, start: Duals | None) -> Any:
+        problem, self.solver = self.problem, solver
+        return _run_class(solver)(
             problem.rows,
             problem.y,
             problem.C,
             n_classes=problem.n_classes,
             formulation=problem.formulation,
             tau=problem.tau,
-            seed=seed,
-            n_jobs=n_jobs,
+            seed=self.seed,
+            n_jobs=self.n_jobs,
             start=start,
         )
-        self.history: list[dict[str, Any]] = []
-        self.work = 0
-        self.last_look = 0.0
 
     @property
     def epochs(self) -> float:
@@ -108,6 +142,7 @@ class _Loop:
             converged=gap <= self.tol or stop == "violation",
             stop=stop,
             dual_density=duals.density,
+            solver=self.solver,
         )
 
     def _closing_certificate(self) -> tuple[float, float]:
@@ -148,10 +183,23 @@ class _Loop:
             return "gap"
         if self.plan.stop == "violation" and result.violation <= self.tol:
             return "violation"
+        if self.plan.then not in (None, self.solver) and is_slow(self.history, self.tol):
+            self._take_over()
         return None
+
+    def _take_over(self) -> None:
+        """The plan's second solver goes on from the dual variables of the first."""
+        assert self.plan.then is not None
+        logger.info(
+            "%s is slow here: a gap of %.1e after %.0f epochs; %s goes on",
+            self.solver, self.history[-1]["gap"], self.epochs, self.plan.then,
+        )  # fmt: skip
+        self.dual_run = self._begin(self.plan.then, self.dual_run.duals())
 
     def _epoch(self) -> EpochResult:
         run, schedule = self.dual_run, self.plan.schedule
+        if self.solver == "splitting":
+            schedule = "newton"
         cooling = {"cooling": self.plan.cooling} if schedule == "shrink" else {}
         result: EpochResult = getattr(run, f"{schedule}_epoch")(**cooling)
         return result

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 SOLVERS: tuple[str, ...] = ("sdm", "splitting")
 #: The solver by class groups of each formulation that has one, and all that work on Dask.
@@ -30,7 +31,8 @@ STOPS: tuple[str, ...] = ("gap", "violation")
 #: (Crammer-Singer, C = 1, gap 1e-3): digits, letter, satimage and covtype as they come 1.5 to 21 or
 #: more, made clusters with such a part 1.8 to 15. At a share of 0.36 to 0.48 it is 0.2 to 2, also
 #: with the same shape and scale: what then decides is whether the classes overlap, which nothing
-#: tells in advance. Standardized rows and rows of unit length are for sdm (0.04 to 2).
+#: tells in advance. Standardized rows and rows of unit length are for sdm (0.04 to 2). There sdm
+#: begins, and splitting goes on from its dual variables if it turns out to be slow (see `local`).
 SPLITTING_ROWS, COMMON_LENGTH, COMMON_SHARE = 1000, 30.0, 0.5
 
 
@@ -41,12 +43,25 @@ class RowScale(NamedTuple):
     square: float  # C times the mean of ‖x_i‖²
 
 
+def row_scale(X: npt.NDArray[Any], cost: float) -> RowScale | None:
+    """How large dense rows are, times their mean cost; None if all are zero."""
+    square = float(np.einsum("ij,ij->", X, X, dtype=np.float64)) / X.shape[0]
+    mean = X.mean(axis=0, dtype=np.float64)
+    return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
+
+
+def splitting_fits(n: int, d: int, k: int) -> bool:
+    """Whether the splitting solver's matrices, one per class and two to work with, are small.
+
+    They take no more room than the rows, and as little time to make as a few passes.
+    """
+    is_large = n >= SPLITTING_ROWS and d <= SPLITTING_FEATURES
+    return is_large and (k + 2) * (d + 1) ** 2 <= n * d
+
+
 def splitting_pays(n: int, d: int, k: int, scale: RowScale | None) -> str | None:
     """Why rows of this shape and scale are for the splitting solver; None where they are not."""
-    if scale is None or d > SPLITTING_FEATURES or n < SPLITTING_ROWS:
-        return None
-    # Its float64 matrices, one per class and two to work with, take no more room than float32 rows.
-    if 2 * (k + 2) * (d + 1) ** 2 > n * d:
+    if scale is None or not splitting_fits(n, d, k):
         return None
     share = scale.common / scale.square
     if scale.common < COMMON_LENGTH or share < COMMON_SHARE:
@@ -70,16 +85,19 @@ class Plan:
     nnz: int
     dtype: str
     n_jobs: int
+    #: The solver that goes on where the first one turns out to be slow.
+    then: str | None = None
 
     @property
     def model_bytes(self) -> int:
         return (self.d + 1) * self.k * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
+        then = f"; {self.then} goes on if that is slow" if self.then else ""
         rows = "dense rows" if self.nnz == self.n * self.d else f"{self.nnz:,} nonzeros"
         return "\n".join(
             [
-                f"solver       {self.solver}: {self.reason}",
+                f"solver       {self.solver}: {self.reason}{then}",
                 f"formulation  {self.formulation}",
                 f"data         {self.n:,} x {self.d:,}, {rows}, {self.k:,} classes, {self.dtype}",
                 f"schedule     {self.schedule}, stops by {self.stop}, n_jobs={self.n_jobs}",
@@ -141,12 +159,14 @@ def make_plan(
     if solver == "splitting":
         refuse_many_features(d, instead="sdm")
     kind = "sparse" if is_sparse else "dense"
-    chosen, reason = solver, f"asked for by solver={solver!r}"
+    chosen, reason, then = solver, f"asked for by solver={solver!r}", None
     if solver == "auto":
         # Options are those of sdm: who gives one wants it.
         is_free = settings == check_solver_options("sdm", None)
         why = splitting_pays(n, d, k, scale) if is_free else None
         chosen, reason = ("splitting", why) if why else ("sdm", f"{kind} rows in memory")
+        if is_free and not is_sparse and not why and splitting_fits(n, d, k):
+            then = "splitting"
     by_newton = chosen == "splitting"
     return Plan(
         solver=chosen,
@@ -161,6 +181,7 @@ def make_plan(
         nnz=nnz,
         dtype=np.dtype(dtype).name,
         n_jobs=n_jobs,
+        then=then,
     )
 
 

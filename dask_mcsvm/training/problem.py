@@ -75,3 +75,4 @@ class Fit:
     converged: bool
     stop: str
     dual_density: float
+    solver: str | None = None  # that ended the fit, where the plan has two

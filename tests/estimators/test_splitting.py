@@ -1,5 +1,6 @@
 """solver="splitting" as a user meets it: scikit-learn's checks, warm starts, paths, warnings."""
 
+import re
 import warnings
 
 import dask.array as da
@@ -49,12 +50,49 @@ def test_auto_takes_it_for_rows_that_are_not_centred_in_memory_and_on_dask(capsy
     rows = da.from_array(X, chunks=(900, -1))
     for given in (X, rows):
         assert "splitting: dense rows that are not centred" in LinearMCSVC().explain(given, y)
-    for other in (X - X.mean(axis=0), rows.map_blocks(sp.csr_matrix)):
-        assert "splitting" not in LinearMCSVC().explain(other, y)
+    assert "splitting" not in LinearMCSVC().explain(rows.map_blocks(sp.csr_matrix), y)
     capsys.readouterr()
     model = LinearMCSVC(tol=1e-2, random_state=0)
     assert (model.fit(X, y).solver_, model.fit(rows, y).solver_) == ("splitting", "splitting")
     assert model.gap_ <= 1e-2
+
+
+def overlapping():
+    """Centred rows of classes that overlap: steps of one row at a time need hundreds of epochs."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(6, size=2000)
+    X = rng.normal(size=(6, 20))[y] + rng.normal(size=(2000, 20)) @ np.diag(
+        np.geomspace(0.3, 6, 20)
+    )
+    return (X - X.mean(axis=0)).astype(np.float32), y
+
+
+@pytest.mark.parametrize("name", list(FORMULATIONS))
+def test_auto_hands_rows_over_where_one_at_a_time_is_slow(name, caplog, capsys):
+    X, y = overlapping()
+    model = LinearMCSVC(formulation=name, random_state=0)
+    first = model.explain(X, y).splitlines()[0]
+    assert first == "solver       sdm: dense rows in memory; splitting goes on if that is slow"
+    with caplog.at_level("INFO", "dask_mcsvm"):
+        model.fit(X, y)
+    (told,) = [m for m in caplog.messages if "slow" in m]
+    assert re.fullmatch(
+        r"sdm is slow here: a gap of \d\.\de-0\d after \d\d epochs; splitting goes on", told
+    )
+    assert (model.solver_, model.plan_.solver, model.stop_) == ("splitting", "sdm", "gap")
+    alone = LinearMCSVC(formulation=name, solver="splitting").fit(X, y)
+    assert max(model.primal_, alone.primal_) <= min(model.primal_, alone.primal_) * (1 + 2e-3)
+    assert model.certify(X, y).gap <= 1.01e-3 * model.primal_
+    again = LinearMCSVC(formulation=name, random_state=0).fit(X, y)
+    assert again.coef_.tobytes() == model.coef_.tobytes()
+
+
+def test_auto_leaves_rows_to_sdm_that_it_is_quick_with():
+    rng = np.random.default_rng(1)
+    y = rng.integers(6, size=1500)
+    X = rng.normal(size=(6, 20))[y] + 0.1 * rng.normal(size=(1500, 20))
+    model = LinearMCSVC(random_state=0).fit(X - X.mean(axis=0), y)
+    assert (model.solver_, model.plan_.then) == ("sdm", "splitting")
 
 
 @pytest.mark.parametrize("name", list(FORMULATIONS))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from solvers.small import NAMES
@@ -9,6 +10,7 @@ from solvers.small import NAMES
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers._jit import kernel
 from dask_mcsvm.solvers._newton import Preconditioner, conjugate_gradients, curve, find_active
+from dask_mcsvm.solvers._products import weighted_rows
 from dask_mcsvm.solvers._prox import (
     examine_scores,
     free_classes,
@@ -178,6 +180,30 @@ def test_conjugate_gradients_solve_with_any_preconditioner():
         size = np.vdot(exact, np.einsum("mij,mj->mi", blocks, exact))
         assert np.vdot(error, np.einsum("mij,mj->mi", blocks, error)) <= 0.1 * size
         assert 1 <= steps < 20
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_preconditioner_of_singular_blocks_is_symmetric_and_positive(dtype):
+    rng = np.random.default_rng(5)
+    A = rng.normal(size=(30, 12)) * np.geomspace(1e-6, 1e6, 12)
+    A[:, 7] = A[:, 3]  # a column twice
+    grams = [(A.T @ A).astype(dtype) for _ in range(3)]
+    solve = Preconditioner.of_grams(grams, 1e3, centred=False).solve
+    R, Q = rng.normal(size=(2, 3, 12))
+    assert np.vdot(Q, solve(R)) == pytest.approx(np.vdot(R, solve(Q)), rel=1e-4)
+    assert np.vdot(R, solve(R)) > 0
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5])
+@pytest.mark.parametrize("csr", [False, True], ids=["dense", "csr"])
+def test_weights_from_few_and_many_multipliers_are_the_same_sums(share, csr):
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(300, 70)).astype(np.float32)
+    B = (rng.normal(size=(300, 4)) * (rng.random((300, 4)) < share)).astype(np.float32)
+    found = weighted_rows(sp.csr_array(X) if csr else X, B, 0.5)
+    exact = B.astype(np.float64).T @ np.column_stack([X, np.full(300, 0.5)])
+    np.testing.assert_allclose(found, exact, atol=1e-4)
+    assert found.dtype == np.float64
 
 
 @every_formulation

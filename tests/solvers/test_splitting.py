@@ -267,6 +267,7 @@ def test_auto_takes_it_for_many_rows_that_are_not_centred(n, scale, solver):
     assert plan.solver == solver
     is_common = "dense rows that are not centred (their mean makes up 88% of their squares)"
     assert plan.reason == (is_common if solver == "splitting" else "dense rows in memory")
+    assert plan.then == ("splitting" if solver == "sdm" and n > 1000 else None)
 
 
 def test_auto_takes_sdm_if_an_option_of_sdm_is_given():
@@ -275,7 +276,7 @@ def test_auto_takes_sdm_if_an_option_of_sdm_is_given():
         formulation="crammer_singer", solver="auto", n_jobs=1, options={"schedule": "uniform"},
         scale=RowScale(614.0, 698.0),
     )  # fmt: skip
-    assert (plan.solver, plan.schedule) == ("sdm", "uniform")
+    assert (plan.solver, plan.schedule, plan.then) == ("sdm", "uniform", None)
 
 
 def test_the_plan_says_how_epochs_are_run():
