@@ -5,7 +5,7 @@ Tasks are pure: kernels write to new arrays, so that a task may run twice, or el
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -25,7 +25,6 @@ from dask_mcsvm.solvers.portion import (
     look,
     product,
     sample,
-    start_portion,
 )
 
 from ._pilot import GATHER, LOOK, SAMPLE, Course, Pilot, Request
@@ -35,6 +34,11 @@ from .state import Bounds, Tally
 Array = npt.NDArray[Any]
 #: What a pass brings back: a `Look`, a `Sample`, `CurvedRows` or an array of products.
 Answer = Any
+#: A block of rows: chunks next to each other.
+Pieces = tuple[RowBlock, ...]
+#: Chunks below this size are joined. Larger ones are left where they are: a copy of all rows takes
+#: as much memory again, and on 2,000,000 x 256 rows as long as three passes.
+PIECE_BYTES = 2**24
 
 
 class Visited(NamedTuple):
@@ -57,8 +61,20 @@ class Visited(NamedTuple):
         return cls(**arrays)
 
 
+def bundle_rows(chunks: Sequence[RowBlock]) -> Pieces:
+    """Several chunks as one block of pieces: only small chunks are copied, to join them."""
+    pieces: list[list[RowBlock]] = []
+    for chunk in chunks:
+        before = sum(map(_rows_bytes, pieces[-1])) if pieces else PIECE_BYTES
+        if max(before, _rows_bytes(chunk)) < PIECE_BYTES:
+            pieces[-1].append(chunk)
+        else:
+            pieces.append([chunk])
+    return tuple(map(join_rows, pieces))
+
+
 def join_rows(blocks: Sequence[RowBlock]) -> RowBlock:
-    """Several chunks as one block."""
+    """Several chunks as one."""
     if len(blocks) == 1:
         return blocks[0]
     ids, X, y, C, square = zip(*blocks, strict=True)
@@ -69,9 +85,14 @@ def join_rows(blocks: Sequence[RowBlock]) -> RowBlock:
     )
 
 
-def start_rows(rows: RowBlock, course: Course) -> Visited:
+def _rows_bytes(block: RowBlock) -> int:
+    return int(block.X.data.nbytes)
+
+
+def start_rows(pieces: Pieces, course: Course) -> Visited:
     """A block's multipliers before the first pass: none."""
-    return Visited(*start_portion(portion_rows(rows, course)))
+    zeros = np.zeros((sum(piece.y.size for piece in pieces), course.k), pieces[0].X.dtype)
+    return Visited(zeros, zeros)
 
 
 def start_pilot(course: Course, dtype: np.dtype[Any]) -> Pilot:
@@ -84,21 +105,32 @@ def start_pilot(course: Course, dtype: np.dtype[Any]) -> Pilot:
     )  # fmt: skip
 
 
-def visit(rows: RowBlock, before: Visited, request: Request, course: Course) -> Visited:
+def visit(pieces: Pieces, before: Visited, request: Request, course: Course) -> Visited:
     """One pass over a block of rows."""
-    here = portion_rows(rows, course)
+    held = before.b if request.phase == LOOK and request.moves else before.held
+    b = np.empty_like(held) if request.phase == LOOK else before.b
+    answers: list[Answer] = []
+    found: Answer
     with one_blas_thread():
-        if request.phase == LOOK:
-            held = before.b if request.moves else before.held
-            left, seen = look(here, held, request.columns, request.rho)
-            return Visited(*left, seen)
-        if request.phase == SAMPLE:
-            found = sample(here, before.b, request.free, shared=request.shared)
-            return before._replace(answer=found)
-        if request.phase == GATHER:
-            return before._replace(answer=gather(here, before.b, request.stride))
-        curved = product(here, before.b, request.columns, request.stride)
-        return before._replace(answer=curved)
+        for rows, here in places(pieces, course):
+            if request.phase == LOOK:
+                found = look(rows, held[here], request.columns, request.rho, b[here])
+            elif request.phase == SAMPLE:
+                found = sample(rows, b[here], request.free, shared=request.shared)
+            elif request.phase == GATHER:
+                found = gather(rows, b[here], request.stride)
+            else:
+                found = product(rows, b[here], request.columns, request.stride)
+            answers.append(found)
+    return Visited(held, b, add_answers(answers))
+
+
+def places(pieces: Pieces, course: Course) -> Iterator[tuple[PortionRows, slice]]:
+    """Each piece, and where its rows are among those of the block."""
+    first = 0
+    for piece in pieces:
+        yield portion_rows(piece, course), slice(first, first + piece.y.size)
+        first += piece.y.size
 
 
 def portion_rows(rows: RowBlock, course: Course) -> PortionRows:
@@ -157,13 +189,16 @@ def report_tally(pilot: Pilot, n: int) -> Tally:
     )
 
 
-def examine_rows(rows: RowBlock, visited: Visited, pilot: Pilot, course: Course) -> Look:
+def examine_rows(pieces: Pieces, visited: Visited, pilot: Pilot, course: Course) -> Look:
     """A block's part of the certificate: of the best W, and of the better multipliers."""
     b, scale = (
         (visited.held, pilot.scale_held) if pilot.held_is_better else (visited.b, pilot.scale_here)
     )
     with one_blas_thread():
-        return examine(portion_rows(rows, course), b, scale, pilot.W)
+        seen: Look = add_answers(
+            [examine(rows, b[here], scale, pilot.W) for rows, here in places(pieces, course)]
+        )
+    return seen
 
 
 def close_certificate(pilot: Pilot, seen: Look, course: Course) -> Pilot:

@@ -32,9 +32,9 @@ from ._split_tasks import (
     add_answers,
     answer_of,
     ask,
+    bundle_rows,
     close_certificate,
     examine_rows,
-    join_rows,
     multipliers_of,
     report_bounds,
     report_tally,
@@ -63,7 +63,7 @@ class ChunkedSplitting:
     rows : Rows
     formulation : str
     blocks : int
-        Chunks next to each other are joined into so many blocks, each a task of a pass.
+        Chunks next to each other make up so many blocks, each a task of a pass.
     passes : int
         Passes over the rows in the graph of an epoch.
     run : str
@@ -80,19 +80,19 @@ class ChunkedSplitting:
 
     @property
     def data(self) -> Graph:
-        """The rows, joined into blocks; stages refer to them by key."""
+        """The rows, bundled to blocks; stages refer to them by key."""
         graph = dict(self.rows.graph)
         pieces = np.array_split(np.arange(len(self.rows.keys)), len(self.held))
         for key, piece in zip(self.held, pieces, strict=True):
             chunks = List(*(TaskRef(self.rows.keys[c]) for c in piece))
-            graph[key] = Task(key, join_rows, chunks)
+            graph[key] = Task(key, bundle_rows, chunks)
         return graph
 
     @cached_property
     def held(self) -> tuple[Key, ...]:
         """Blocks of rows, which every pass reads."""
         count = max(1, min(self.blocks, len(self.rows.keys)))
-        return tuple(("join-rows", self.run, p) for p in range(count))
+        return tuple(("bundle-rows", self.run, p) for p in range(count))
 
     @property
     def course(self) -> Course:

@@ -16,22 +16,12 @@ import scipy.sparse as sp
 
 from ._jit import kernel
 from ._newton import ROWS_PER_FEATURE, CurvedRows, column_squares, find_active
-from ._products import curvature, scores_of, weighted_rows
+from ._products import block_rows, curvature, float64_blocks, scores_of, weighted_rows
 from ._prox import examine_scores, free_classes, free_weight, settle
 from ._rows import as_rows, read_only
 from ._steps import LOSSES
 
 Array = npt.NDArray[Any]
-
-#: Rows whose scores are worked out together.
-BLOCK_ROWS = 4096
-
-
-class Portion(NamedTuple):
-    """Multipliers of some rows, in units of their own C_i (see `_prox`)."""
-
-    held: Array  # (m, k) those of the augmented Lagrangian
-    b: Array  # (m, k) those that the last look found
 
 
 class PortionRows(NamedTuple):
@@ -60,20 +50,17 @@ class Look(NamedTuple):
     active: int  # rows that curve
 
 
-def start_portion(rows: PortionRows) -> Portion:
-    """No multipliers yet."""
-    zeros = np.zeros((rows.X.shape[0], rows.k), rows.X.dtype)
-    return Portion(zeros, zeros)
+def look(rows: PortionRows, held: Array, columns: Array, rho: float, b: Array) -> Look:
+    """The prox of every row at its scores, and all that follows from it; columns (k, d + 1).
 
-
-def look(rows: PortionRows, held: Array, columns: Array, rho: float) -> tuple[Portion, Look]:
-    """The prox of every row at its scores, and all that follows from it; columns (k, d + 1)."""
-    n, dtype = rows.X.shape[0], rows.X.dtype
+    ``held`` and ``b`` (m, k) are multipliers in units of the rows' own C_i (see `_prox`): those of
+    the augmented Lagrangian, and those that the look finds, which are written.
+    """
+    n, height, out = rows.X.shape[0], block_rows(rows.X), np.empty(3)
     loss, y, C = rows.loss, read_only(rows.y), read_only(rows.C)
-    b, out = np.empty((n, rows.k), dtype), np.empty(3)
     H, sums, violation = np.zeros_like(columns), np.zeros(2), 0.0
-    for first in range(0, n, BLOCK_ROWS):
-        here = slice(first, first + BLOCK_ROWS)
+    for first in range(0, n, height):
+        here = slice(first, first + height)
         X = rows.X[here]
         S = scores_of(X, columns, rows.tau)
         Cb = np.empty_like(S)
@@ -84,7 +71,7 @@ def look(rows: PortionRows, held: Array, columns: Array, rho: float) -> tuple[Po
     active = _active(rows, b)
     free = np.zeros(rows.k, np.int64)
     count_free(loss, active, y, b, free)
-    return Portion(held, b), Look(H, sums, violation, free, active.size)
+    return Look(H, sums, violation, free, active.size)
 
 
 def product(rows: PortionRows, b: Array, P: Array, stride: int) -> Array:
@@ -152,9 +139,7 @@ def examine(rows: PortionRows, b: Array, scale: float, W: Array) -> Look:
     columns = W.T.astype(np.float64)
     y, C, dtype = read_only(rows.y), read_only(rows.C), rows.X.dtype
     H, sums = np.zeros_like(columns), np.zeros(2)
-    for first in range(0, rows.X.shape[0], BLOCK_ROWS):
-        here = slice(first, first + BLOCK_ROWS)
-        X = rows.X[here].astype(np.float64)
+    for here, X in float64_blocks(rows.X):
         S = scores_of(X, columns, rows.tau)
         B = np.empty_like(S)
         alpha = (scale * C[here, None] * b[here]).astype(dtype)

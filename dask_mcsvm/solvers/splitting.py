@@ -43,15 +43,15 @@ from ._newton import (
     curvature_blocks,
     find_active,
 )
-from ._products import curvature, scores_of, weighted_rows
+from ._products import block_rows, curvature, scores_of, weighted_rows
 from ._prox import examine_scores, settle, slope
 from ._rows import read_only
 from ._steps import LOSSES
 from .duals import Duals
 from .sequential import EpochResult
 
-#: Rows of a block: a task of a thread, and the unit in which sums are taken.
-BLOCK_ROWS = 4096
+#: Curved rows that a thread works on together.
+CURVED_BLOCK = 4096
 #: float32 scores are made anew after so many steps that only added to them.
 FRESH_SCORES = 16
 
@@ -227,11 +227,11 @@ class Splitting:
 
     def _product(self, P: np.ndarray) -> np.ndarray:
         def part(first: int) -> np.ndarray:
-            here = self.curved[first : first + BLOCK_ROWS]
+            here = self.curved[first : first + CURVED_BLOCK]
             return curvature(self.loss, self._curved_rows, here, P)
 
         total = np.zeros_like(P)
-        for out in self._map(part, range(0, self.curved.size, BLOCK_ROWS)):
+        for out in self._map(part, range(0, self.curved.size, CURVED_BLOCK)):
             total += out
         return P + self.rho * self.stride * self._centre(total)
 
@@ -343,8 +343,9 @@ def _add(S: np.ndarray, T: np.ndarray, t: float) -> None:
 
 
 def _blocks(X: Any) -> list[tuple[int, int, Any]]:
-    """First row, last row and rows of each block, as views."""
-    bounds = [(a, min(a + BLOCK_ROWS, X.shape[0])) for a in range(0, X.shape[0], BLOCK_ROWS)]
+    """First row, last row and rows of each block, as views: a task of a thread, a unit of sums."""
+    height = block_rows(X)
+    bounds = [(a, min(a + height, X.shape[0])) for a in range(0, X.shape[0], height)]
     if not sp.issparse(X):
         return [(a, z, X[a:z]) for a, z in bounds]
     blocks = []

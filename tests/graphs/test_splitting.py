@@ -12,7 +12,8 @@ from reference import solve
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs import _pilot
 from dask_mcsvm.graphs._pilot import GATHER, LOOK, PRODUCT, SAMPLE, Pilot
-from dask_mcsvm.graphs._split_tasks import Visited
+from dask_mcsvm.graphs._split_tasks import Visited, bundle_rows
+from dask_mcsvm.graphs.rows import RowBlock
 from dask_mcsvm.graphs.splitting import FAN_IN, SHORT, ChunkedSplitting
 from dask_mcsvm.solvers._newton import CurvedRows, curvature_blocks
 from dask_mcsvm.solvers._steps import LOSSES
@@ -205,6 +206,22 @@ def test_blocks_come_back_from_their_arrays():
     assert type(again) is Visited
 
 
+def test_large_chunks_are_not_copied_and_small_ones_are_joined(monkeypatch):
+    monkeypatch.setattr("dask_mcsvm.graphs._split_tasks.PIECE_BYTES", 1000)
+    sizes = [3, 0, 4, 200, 150, 5, 6]  # rows of 8 bytes
+
+    def chunk(m, start):
+        ids, X = np.arange(start, start + m), np.full((m, 1), float(start))
+        return RowBlock(ids, X, np.zeros(m, np.int32), np.ones(m), np.ones(m))
+
+    chunks = [chunk(m, start) for m, start in zip(sizes, np.cumsum([0, *sizes]), strict=False)]
+    pieces = bundle_rows(chunks)
+    assert [piece.y.size for piece in pieces] == [7, 200, 150, 11]
+    assert pieces[1].X is chunks[3].X
+    assert pieces[2].X is chunks[4].X
+    np.testing.assert_array_equal(np.concatenate([piece.ids for piece in pieces]), np.arange(368))
+
+
 # -- what a portion answers ------------------------------------------------------------------------
 
 
@@ -219,7 +236,8 @@ def portions(formulation, pieces):
 
 
 def looked(rows, columns):
-    return look(rows, np.zeros((rows.y.size, rows.k)), columns, 0.3)
+    b = np.empty((rows.y.size, rows.k))
+    return b, look(rows, np.zeros_like(b), columns, 0.3, b)
 
 
 @every_formulation
@@ -227,12 +245,12 @@ def test_answers_of_portions_add_up_to_that_of_the_whole(formulation):
     rng = np.random.default_rng(1)
     columns, P = 0.1 * rng.normal(size=(2, 6, 21))
     (whole,), parts = portions(formulation, 1), portions(formulation, 3)
-    (_, b), seen = looked(whole, columns)
+    b, seen = looked(whole, columns)
     answers = [looked(part, columns) for part in parts]
     np.testing.assert_allclose(sum(a.H for _, a in answers), seen.H, atol=1e-12)
     np.testing.assert_array_equal(sum(a.free for _, a in answers), seen.free)
     stride = 2
-    found = [(part, left.b) for part, (left, _) in zip(parts, answers, strict=True)]
+    found = [(part, left) for part, (left, _) in zip(parts, answers, strict=True)]
     curved = [product(part, b, P, stride) for part, b in found]
     np.testing.assert_allclose(sum(curved), product(whole, b, P, stride), atol=1e-12)
     few = [gather(part, b, stride) for part, b in found]
@@ -243,7 +261,7 @@ def test_answers_of_portions_add_up_to_that_of_the_whole(formulation):
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_sample_of_all_rows_gives_the_blocks_of_the_curvature(formulation, shared):
     (whole,) = portions(formulation, 1)
-    (_, b), seen = looked(whole, np.zeros((6, 21)))
+    b, seen = looked(whole, np.zeros((6, 21)))
     found = list(sample_grams(sample(whole, b, seen.free, shared=shared)))
     rows = CurvedRows(whole.X, whole.y, whole.C, b, whole.tau)
     active = np.flatnonzero(gather(whole, b, 1).y >= 0)
@@ -258,7 +276,7 @@ def test_a_sample_of_some_rows_weighs_as_much_as_all(monkeypatch):
     monkeypatch.setattr("dask_mcsvm.solvers.portion.ROWS_PER_FEATURE", 60)
     toy = Toy(n=4000, d=3, k=3, chunks=(4000,))
     rows = PortionRows(toy.X, toy.y.astype(np.int32), toy.C, np.arange(4000), 1.0, 3, "one_vs_rest")
-    (_, b), seen = looked(rows, np.zeros((3, 4)))
+    b, seen = looked(rows, np.zeros((3, 4)))
     found = sample(rows, b, seen.free, shared=False)
     assert 200 < found.X.shape[0] < 1000
     squares = np.square(found.X)

@@ -104,7 +104,8 @@ def test_float32_rows_reach_what_float32_can():
 
 
 def test_threads_change_nothing(monkeypatch):
-    monkeypatch.setattr(splitting, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(splitting, "CURVED_BLOCK", 16)
+    monkeypatch.setattr(splitting, "block_rows", lambda X: 16)
     problem = clusters("weston_watkins", n=150)
     one, two = (split_fit(problem, tol=1e-6, n_jobs=n_jobs) for n_jobs in (1, 2))
     assert one.W.tobytes() == two.W.tobytes()
