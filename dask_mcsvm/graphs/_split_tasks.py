@@ -176,9 +176,9 @@ def ask(pilot: Pilot, course: Course) -> Request:
     return course.request(pilot)
 
 
-def steer(pilot: Pilot, answer: Answer, course: Course, *, first: bool) -> Pilot:
+def steer(pilot: Pilot, answers: Sequence[Answer], course: Course, *, first: bool) -> Pilot:
     """The pilot after a pass."""
-    return course.steer(pilot, answer, first=first)
+    return course.steer(pilot, add_answers(answers), first=first)
 
 
 def report_tally(pilot: Pilot, n: int) -> Tally:
@@ -201,8 +201,9 @@ def examine_rows(pieces: Pieces, visited: Visited, pilot: Pilot, course: Course)
     return seen
 
 
-def close_certificate(pilot: Pilot, seen: Look, course: Course) -> Pilot:
+def close_certificate(pilot: Pilot, looks: Sequence[Look], course: Course) -> Pilot:
     """The pilot with exact objectives of what it holds."""
+    seen: Look = add_answers(looks)
     W = pilot.W.astype(np.float64)
     H = centred(seen.H, course.formulation)
     return replace(

@@ -1,14 +1,14 @@
 """Score splitting by chunks of rows: Newton's method whose path no partition changes.
 
 An epoch is a row of passes over all rows ([SPLIT] of docs/math.md). In a pass every block of rows
-answers the pilot's question, a tree adds the answers, and the pilot decides what to ask next
-(`_pilot`): its direction, its step and its penalty follow from sums over all rows.
+answers the pilot's question, a tree adds up the answers if they are many, and the pilot decides
+what to ask next (`_pilot`): its direction, its step and its penalty follow from sums over all rows.
 
-    rows 0 ─┐                                                       ┌─ cs-visit (block 0)
-    block 0 ┼─ cs-visit ─ cs-answer ─┐                              │
-    ask ────┤                        ├─ cs-sum ─ cs-steer ─ cs-ask ─┤        (next pass)
-    block 1 ┼─ cs-visit ─ cs-answer ─┘                              │
-    rows 1 ─┘                                                       └─ cs-visit (block 1)
+    rows 0 ─┐                                              ┌─ cs-visit (block 0)
+    block 0 ┼─ cs-visit ─ cs-answer ─┐                     │
+    ask ────┤                        ├─ cs-steer ─ cs-ask ─┤        (next pass)
+    block 1 ┼─ cs-visit ─ cs-answer ─┘                     │
+    rows 1 ─┘                                              └─ cs-visit (block 1)
 
 Multipliers stay with their rows; what travels is one (k, d + 1) array each way.
 """
@@ -136,11 +136,12 @@ class ChunkedSplitting:
             graph[kept] = Task(kept, multipliers_of, before)
             now[f"rows-{p}"] = kept
             seen.append(looked)
-        total = self._sum(graph, seen, f"certify-sum-{epoch}")
+        few = self._fewer(graph, seen, f"certify-sum-{epoch}")
         now["pilot"] = self._key(f"certify-{epoch}")
         graph[now["pilot"]] = Task(
-            now["pilot"], close_certificate, TaskRef(state["pilot"]), TaskRef(total), self.course
-        )
+            now["pilot"], close_certificate, TaskRef(state["pilot"]), List(*map(TaskRef, few)),
+            self.course,
+        )  # fmt: skip
         report = self._key(f"certify-report-{epoch}")
         graph[report] = Task(report, report_bounds, TaskRef(now["pilot"]))
         return Stage(graph, now, report)
@@ -166,23 +167,27 @@ class ChunkedSplitting:
             answers.append(self._key(f"answer-{epoch}", turn, p))
             graph[answers[-1]] = Task(answers[-1], answer_of, TaskRef(seen))
             now[f"rows-{p}"] = seen
-        total = self._sum(graph, answers, f"sum-{epoch}", turn)
+        few = self._fewer(graph, answers, f"sum-{epoch}", turn)
         key = self._key(f"steer-{epoch}", turn)
         graph[key] = Task(
-            key, steer, TaskRef(now["pilot"]), TaskRef(total), self.course, first=turn == 0
-        )
+            key, steer, TaskRef(now["pilot"]), List(*map(TaskRef, few)), self.course,
+            first=turn == 0,
+        )  # fmt: skip
         now["pilot"] = key
 
-    def _sum(self, graph: Graph, keys: list[Key], name: str, *place: int) -> Key:
-        """A tree of sums, in the order of the blocks."""
+    def _fewer(self, graph: Graph, keys: list[Key], name: str, *place: int) -> list[Key]:
+        """At most `FAN_IN` sums, by a tree and in the order of the blocks.
+
+        Who asked adds those up: each task between a pass and the next is a round trip.
+        """
         level = 0
-        while len(keys) > 1 or level == 0:
+        while len(keys) > FAN_IN:
             pieces = [keys[p : p + FAN_IN] for p in range(0, len(keys), FAN_IN)]
             keys = [self._key(name, *place, level, p) for p in range(len(pieces))]
             for key, piece in zip(keys, pieces, strict=True):
                 graph[key] = Task(key, add_answers, List(*map(TaskRef, piece)))
             level += 1
-        return keys[0]
+        return keys
 
     def _report(self, graph: Graph, now: State, name: str) -> Key:
         key = self._key(name)
