@@ -150,6 +150,7 @@ class Course:
     k: int
     d1: int
     tau: float
+    square: float  # mean of ‖x_i‖² + tau²
 
     # -- what the next pass is asked ---------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.solvers._blas import one_blas_thread
-from dask_mcsvm.solvers._decisions import centred
+from dask_mcsvm.solvers._decisions import centred, penalty_parts
 from dask_mcsvm.solvers._newton import CurvedRows
 from dask_mcsvm.solvers.portion import (
     Look,
@@ -135,7 +135,10 @@ def places(pieces: Pieces, course: Course) -> Iterator[tuple[PortionRows, slice]
 
 def portion_rows(rows: RowBlock, course: Course) -> PortionRows:
     """A block of rows as the splitting solver takes it."""
-    return PortionRows(rows.X, rows.y, rows.C, rows.ids, course.tau, course.k, course.formulation)
+    return PortionRows(
+        rows.X, rows.y, rows.C, rows.ids, course.tau, course.k, course.formulation,
+        penalty_parts(rows.square, course.square),
+    )  # fmt: skip
 
 
 def answer_of(visited: Visited) -> Answer:

@@ -66,6 +66,8 @@ class ChunkedSplitting:
         Chunks next to each other make up so many blocks, each a task of a pass.
     passes : int
         Passes over the rows in the graph of an epoch.
+    square : float
+        Mean of ‖x_i‖² + tau²; longer rows have a smaller penalty.
     run : str
         Told apart by it are the tasks of fits that run at the same time.
     """
@@ -74,6 +76,7 @@ class ChunkedSplitting:
     formulation: str
     blocks: int
     passes: int
+    square: float
     run: str
 
     kinds: ClassVar[Mapping[str, type[Block]]] = {"pilot": Pilot, "rows": Visited}
@@ -98,7 +101,9 @@ class ChunkedSplitting:
     def course(self) -> Course:
         """What does not change in a fit."""
         rows = self.rows
-        return Course(self.formulation, rows.n, rows.n_classes, rows.n_features + 1, rows.tau)
+        return Course(
+            self.formulation, rows.n, rows.n_classes, rows.n_features + 1, rows.tau, self.square
+        )
 
     def start(self) -> Stage:
         """No multipliers, and W = 0."""

@@ -31,6 +31,15 @@ FAR, CURVED_PER_WEIGHT, CURVED_ON_DASK, CURVED_ROWS = 0.1, 4, 32, 4096
 SHORT = 0.1
 
 
+def penalty_parts(square: Any, mean: float) -> Any:
+    """What part of the penalty each row has; square (m,) are ‖x_i‖² + tau², ``mean`` theirs.
+
+    A step of W moves the scores of a long row further than those of others, across many kinks of
+    its loss; with a smaller penalty the kinks are as far apart as in other rows.
+    """
+    return mean / np.maximum(square, mean) if mean > 0 else np.ones_like(square)
+
+
 def multipliers_move(primal: float, dual: float, g: Any, steps: int) -> bool:
     """Whether other multipliers can close more of the gap than more steps [SPLIT-GAP]."""
     residual = 0.5 * float(np.vdot(g, g))

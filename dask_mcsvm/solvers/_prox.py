@@ -255,15 +255,15 @@ def shifted(loss, S, T, t, held, rho, i, v):
         common /= v.size
     if t == 0:
         for m in range(v.size):
-            v[m] = S[i, m] - (held[i, m] - common) / rho
+            v[m] = S[i, m] - (held[i, m] - common) / rho[i]
     else:
         for m in range(v.size):
-            v[m] = S[i, m] + t * T[i, m] - (held[i, m] - common) / rho
+            v[m] = S[i, m] + t * T[i, m] - (held[i, m] - common) / rho[i]
 
 
 @kernel
 def settle(loss, S, held, rho, y, C, b, Cb, out):
-    """b = prox at S - held/rho for a block of rows, and Cb = C_i b_i.
+    """b = prox at S - held/rho for a block of rows, each with its own rho, and Cb = C_i b_i.
 
     out: Σ C_i loss(s_i), Σ l(alpha_i), the largest |b - held|/rho: how far a score is from the one
     it was split into.
@@ -273,12 +273,12 @@ def settle(loss, S, held, rho, y, C, b, Cb, out):
     primal, linear, worst = 0.0, 0.0, 0.0
     for i in range(y.size):
         shifted(loss, S, S, 0.0, held, rho, i, v)
-        linear += C[i] * prox_row(loss, v, y[i], rho, b[i], u)
+        linear += C[i] * prox_row(loss, v, y[i], rho[i], b[i], u)
         primal += C[i] * row_loss(loss, S[i], y[i])
         for m in range(k):
             Cb[i, m] = C[i] * b[i, m]
-            worst = max(worst, abs(np.float64(b[i, m]) - held[i, m]))
-    out[0], out[1], out[2] = primal, linear, worst / rho
+            worst = max(worst, abs(np.float64(b[i, m]) - held[i, m]) / rho[i])
+    out[0], out[1], out[2] = primal, linear, worst
 
 
 @kernel
@@ -289,7 +289,7 @@ def slope(loss, S, T, t, held, rho, y, C):
     total = 0.0
     for i in range(y.size):
         shifted(loss, S, T, t, held, rho, i, v)
-        prox_row(loss, v, y[i], rho, b, u)
+        prox_row(loss, v, y[i], rho[i], b, u)
         along = 0.0
         for m in range(k):
             along += b[m] * T[i, m]

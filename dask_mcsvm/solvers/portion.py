@@ -34,6 +34,12 @@ class PortionRows(NamedTuple):
     tau: float
     k: int
     formulation: str
+    parts: npt.NDArray[np.float64]  # of the penalty (see `_decisions.penalty_parts`)
+
+    @property
+    def curving(self) -> npt.NDArray[np.float64]:
+        """What the rows' curvature is multiplied by, the penalty apart."""
+        return self.C * self.parts
 
     @property
     def loss(self) -> Any:
@@ -64,7 +70,7 @@ def look(rows: PortionRows, held: Array, columns: Array, rho: float, b: Array) -
         X = rows.X[here]
         S = scores_of(X, columns, rows.tau)
         Cb = np.empty_like(S)
-        settle(loss, S, held[here], rho, y[here], C[here], b[here], Cb, out)
+        settle(loss, S, held[here], rho * rows.parts[here], y[here], C[here], b[here], Cb, out)
         H += weighted_rows(X, Cb, rows.tau)
         sums += out[:2]
         violation = max(violation, float(out[2]))
@@ -76,7 +82,7 @@ def look(rows: PortionRows, held: Array, columns: Array, rho: float, b: Array) -
 
 def product(rows: PortionRows, b: Array, P: Array, stride: int) -> Array:
     """Σ C_i x_i ⊗ J_i (P x_i) over the active rows that `stride` leaves, (k, d + 1)."""
-    here = CurvedRows(rows.X, rows.y, rows.C, b, rows.tau)
+    here = CurvedRows(rows.X, rows.y, rows.curving, b, rows.tau)
     return curvature(rows.loss, here, _active(rows, b, stride), P)
 
 
@@ -85,7 +91,7 @@ def gather(rows: PortionRows, b: Array, stride: int) -> CurvedRows:
     here = _active(rows, b, stride)
     X = rows.X[here]
     dense = X.toarray() if sp.issparse(X) else X
-    return CurvedRows(dense, rows.y[here], rows.C[here], b[here], rows.tau)
+    return CurvedRows(dense, rows.y[here], rows.curving[here], b[here], rows.tau)
 
 
 class Sample(NamedTuple):
@@ -109,7 +115,7 @@ def sample(rows: PortionRows, b: Array, free: Array, *, shared: bool) -> Sample:
     active = _active(rows, b)
     chances, weights = np.empty(active.size), np.zeros((active.size, blocks))
     weigh_sample(
-        rows.loss, active, read_only(rows.y), read_only(rows.C), b, wanted, chances, weights
+        rows.loss, active, read_only(rows.y), read_only(rows.curving), b, wanted, chances, weights
     )  # fmt: skip
     chosen = _draws(rows.ids[active]) < chances
     diagonal = np.zeros((blocks, d1))

@@ -32,6 +32,7 @@ from ._decisions import (
     gradient_left,
     multipliers_move,
     next_rho,
+    penalty_parts,
     sample_misled,
 )
 from ._newton import (
@@ -45,7 +46,7 @@ from ._newton import (
 )
 from ._products import block_rows, curvature, scores_of, weighted_rows
 from ._prox import examine_scores, settle, slope
-from ._rows import read_only
+from ._rows import as_rows, read_only, square_norms
 from ._steps import LOSSES
 from .duals import Duals
 from .sequential import EpochResult
@@ -78,6 +79,8 @@ class Splitting:
         self.T = np.zeros((self.n, k), self.dtype)  # b, and scores of the direction in a step
         self.held = np.zeros((self.n, k), self.dtype)
         self.columns = np.zeros((k, d + 1))  # W by classes
+        square = square_norms(as_rows(X), self.n, self.tau)
+        self.parts = penalty_parts(square, float(self.C @ square) / float(self.C.sum()))
         self.rho, self.steps, self.since_fresh, self.is_flat = FIRST_RHO, 0, 0, False
         self.easy, self.norm_before, self.samples = 0, 0.0, True
         self.preconditioner = None
@@ -176,8 +179,8 @@ class Splitting:
     def _slope(self, first: int, last: int, X: Any, *, t: float) -> float:
         here = slice(first, last)
         down: float = slope(
-            self.loss, self.S[here], self.T[here], t, self.held[here], self.rho, self.y[here],
-            self.C[here],
+            self.loss, self.S[here], self.T[here], t, self.held[here], self.rho * self.parts[here],
+            self.y[here], self.C[here],
         )  # fmt: skip
         return down
 
@@ -223,7 +226,7 @@ class Splitting:
 
     @property
     def _curved_rows(self) -> CurvedRows:
-        return CurvedRows(self.X, self.y, self.C, self.T, self.tau)
+        return CurvedRows(self.X, self.y, self.C * self.parts, self.T, self.tau)
 
     def _product(self, P: np.ndarray) -> np.ndarray:
         def part(first: int) -> np.ndarray:
@@ -245,8 +248,8 @@ class Splitting:
             here, out = slice(first, last), np.empty(3)
             Cb = np.empty((last - first, self.k), self.dtype)
             settle(
-                self.loss, self.S[here], self.held[here], self.rho, self.y[here], self.C[here],
-                self.T[here], Cb, out,
+                self.loss, self.S[here], self.held[here], self.rho * self.parts[here], self.y[here],
+                self.C[here], self.T[here], Cb, out,
             )  # fmt: skip
             count, free = find_active(self.loss, self.T[here], self.y[here], first, active[here])
             return out, weighted_rows(X, Cb, self.tau), count, free

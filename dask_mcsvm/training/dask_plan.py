@@ -88,6 +88,7 @@ class DaskPlan:
     passes: int
     groups: tuple[tuple[int, ...], ...]
     rho: float
+    square: float  # mean of ‖x_i‖² + tau²
     save_every: int
 
     @property
@@ -188,6 +189,7 @@ def make_dask_plan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, blocks=blocks if chosen == "shards" else chunks,
         lanes=lanes, slices=slices, groups=groups, rho=stiffness(n, mean_square, tau),
+        square=mean_square + tau**2,
         passes=given.get("passes", PASSES if chosen == "splitting" else 1),
         save_every=given.get("save_every", SAVE_EVERY),
     )  # fmt: skip
@@ -241,7 +243,7 @@ def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
         rows = join_chunks(rows, plan.blocks, run)
         return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
     if plan.solver == "splitting":
-        return ChunkedSplitting(rows, plan.formulation, plan.lanes, plan.passes, run)
+        return ChunkedSplitting(rows, plan.formulation, plan.lanes, plan.passes, plan.square, run)
     if plan.solver == "rounds":
         return Rounds(
             rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes, rho=plan.rho

@@ -22,8 +22,12 @@ from dask_mcsvm.solvers.portion import PortionRows, gather, look, product, sampl
 every_formulation = pytest.mark.parametrize("formulation", list(FORMULATIONS))
 
 
+def mean_square(toy):
+    return float((toy.X * toy.X).sum()) / toy.n + toy.tau**2
+
+
 def solver_of(toy, formulation, *, blocks=4, passes=4, run="t"):
-    return ChunkedSplitting(toy.rows(run), formulation, blocks, passes, run)
+    return ChunkedSplitting(toy.rows(run), formulation, blocks, passes, mean_square(toy), run)
 
 
 class Steps(Run):
@@ -230,7 +234,8 @@ def portions(formulation, pieces):
     bounds = np.linspace(0, toy.n, pieces + 1).astype(int)
     return [
         PortionRows(toy.X[a:z], toy.y[a:z].astype(np.int32), toy.C[a:z],
-                    np.arange(a, z, dtype=np.int64), toy.tau, toy.k, formulation)
+                    np.arange(a, z, dtype=np.int64), toy.tau, toy.k, formulation,
+                    np.linspace(0.5, 1.0, toy.n)[a:z])
         for a, z in pairwise(bounds)
     ]  # fmt: skip
 
@@ -263,7 +268,7 @@ def test_a_sample_of_all_rows_gives_the_blocks_of_the_curvature(formulation, sha
     (whole,) = portions(formulation, 1)
     b, seen = looked(whole, np.zeros((6, 21)))
     found = list(sample_grams(sample(whole, b, seen.free, shared=shared)))
-    rows = CurvedRows(whole.X, whole.y, whole.C, b, whole.tau)
+    rows = CurvedRows(whole.X, whole.y, whole.curving, b, whole.tau)
     active = np.flatnonzero(gather(whole, b, 1).y >= 0)
     exact = curvature_blocks(
         LOSSES[formulation](6), rows, active, free=int(seen.free.sum()), shared=shared
@@ -275,7 +280,9 @@ def test_a_sample_of_all_rows_gives_the_blocks_of_the_curvature(formulation, sha
 def test_a_sample_of_some_rows_weighs_as_much_as_all(monkeypatch):
     monkeypatch.setattr("dask_mcsvm.solvers.portion.ROWS_PER_FEATURE", 60)
     toy = Toy(n=4000, d=3, k=3, chunks=(4000,))
-    rows = PortionRows(toy.X, toy.y.astype(np.int32), toy.C, np.arange(4000), 1.0, 3, "one_vs_rest")
+    rows = PortionRows(
+        toy.X, toy.y.astype(np.int32), toy.C, np.arange(4000), 1.0, 3, "one_vs_rest", np.ones(4000)
+    )
     b, seen = looked(rows, np.zeros((3, 4)))
     found = sample(rows, b, seen.free, shared=False)
     assert 200 < found.X.shape[0] < 1000

@@ -106,35 +106,35 @@ def random_block(name, m=30, seed=0):
 @every_formulation
 def test_a_block_is_settled_as_its_rows_are(name):
     S, held, y, C, _ = random_block(name)
-    rho, loss, form = 2.0, LOSSES[name](K), FORMULATIONS[name](K, 1.0)
+    rho, loss, form = np.linspace(0.5, 2.0, y.size), LOSSES[name](K), FORMULATIONS[name](K, 1.0)
     b, Cb, out = np.empty_like(S), np.empty_like(S), np.empty(3)
     settle(loss, S, held, rho, y, C, b, Cb, out)
     linear = 0.0
     for i in range(y.size):
-        v = S[i] - centred(name, held[i]) / rho
-        _, B, one = block_step(name, v, y[i], rho)
+        v = S[i] - centred(name, held[i]) / rho[i]
+        _, B, one = block_step(name, v, y[i], rho[i])
         np.testing.assert_allclose(centred(name, b[i]), B, atol=1e-12)
         linear += C[i] * one
     np.testing.assert_allclose(Cb, C[:, None] * b)
     assert out[0] == pytest.approx(C @ form.losses_from_scores(S, y))
     assert out[1] == pytest.approx(linear)
-    assert out[2] == pytest.approx(np.abs(b - held).max() / rho)
+    assert out[2] == pytest.approx((np.abs(b - held) / rho[:, None]).max())
 
 
 @every_formulation
 def test_the_slope_is_that_of_the_smoothed_losses(name):
     S, held, y, C, rng = random_block(name, seed=1)
-    T, rho, loss, form = centred(name, rng.normal(size=S.shape)), 2.0, LOSSES[name](K), None
-    form = FORMULATIONS[name](K, 1.0)
+    T, rho = centred(name, rng.normal(size=S.shape)), np.linspace(0.5, 2.0, y.size)
+    loss, form = LOSSES[name](K), FORMULATIONS[name](K, 1.0)
 
     def envelope(t):
         total = 0.0
         for i in range(y.size):
-            v = S[i] + t * T[i] - centred(name, held[i]) / rho
-            _, B, _ = block_step(name, v, y[i], rho)
-            z = v + B / rho
+            v = S[i] + t * T[i] - centred(name, held[i]) / rho[i]
+            _, B, _ = block_step(name, v, y[i], rho[i])
+            z = v + B / rho[i]
             loss_z = form.losses_from_scores(z[None], y[i : i + 1])[0]
-            total += C[i] * (loss_z + rho / 2 * np.sum((z - v) ** 2))
+            total += C[i] * (loss_z + rho[i] / 2 * np.sum((z - v) ** 2))
         return total
 
     for t in (0.3, 1.0):
@@ -148,7 +148,7 @@ def test_products_with_the_curvature_are_symmetric_and_positive(name):
     X, tau, loss = rng.normal(size=(y.size, 4)), 0.5, LOSSES[name](K)
     X.flags.writeable = False
     b, Cb, active = np.empty_like(S), np.empty_like(S), np.empty(y.size, np.int64)
-    settle(loss, S, held, 2.0, y, C, b, Cb, np.empty(3))
+    settle(loss, S, held, np.full(y.size, 2.0), y, C, b, Cb, np.empty(3))
     count, total = find_active(loss, b, y, 0, active)
     assert 0 < count <= total
 
