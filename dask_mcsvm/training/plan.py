@@ -53,10 +53,10 @@ def row_scale(X: npt.NDArray[Any], cost: float) -> RowScale | None:
 def splitting_fits(n: int, d: int, k: int) -> bool:
     """Whether the splitting solver's matrices, one per class and two to work with, are small.
 
-    They take no more room than the rows, and as little time to make as a few passes.
+    They take at most half the room of the rows, and as little time to make as a few passes.
     """
     is_large = n >= SPLITTING_ROWS and d <= SPLITTING_FEATURES
-    return is_large and (k + 2) * (d + 1) ** 2 <= n * d
+    return is_large and 2 * (k + 2) * (d + 1) ** 2 <= n * d
 
 
 def splitting_pays(n: int, d: int, k: int, scale: RowScale | None) -> str | None:
