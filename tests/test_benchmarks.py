@@ -124,6 +124,23 @@ def test_a_run_that_does_not_arrive_is_marked(
     assert [cell[0] for cell in threads[1][3:6]] == [">", ">", "-"]
 
 
+def test_another_side_is_given_up_on(bench: Any) -> None:
+    def forever() -> dict[str, Any]:
+        while True:
+            pass
+
+    assert bench.within(0.0, forever) is None
+    assert bench.within(10.0, lambda: {"cpu": 1.0}) == {"cpu": 1.0}
+
+
+def test_a_set_that_liblinear_gave_up_on_is_marked(bench: Any) -> None:
+    result = {"name": "hard", "n": 5, "d": 4, "k": 3, "patience": 12.0,
+              "targets": [{"epsilon": 0.1, "liblinear": None}]}  # fmt: skip
+    assert bench.objective_rows(result) == [
+        ["hard", "5", "4", "3", "0.1", ">12", "-", "-", "-", "-"]
+    ]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two sets in the format of the docstring of _data.py; label 1 does not occur."""

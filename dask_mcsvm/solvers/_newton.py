@@ -220,10 +220,16 @@ def _inverse_factor(gram: np.ndarray, rho: float) -> np.ndarray:
     What rounding has taken from a singular one is put back as a ridge.
     """
     diagonal = np.diag_indices_from(gram)
-    gram *= gram.dtype.type(rho)
-    scale = 1 / np.sqrt(1 + gram[diagonal])
-    gram *= scale[:, None]
-    gram *= scale
+    squares = gram[diagonal].astype(np.float64)
+    if not np.isfinite(squares).all():  # no ridge would ever be enough
+        raise FloatingPointError(
+            "the curvature of the rows is not finite: features are too large for their float type; "
+            "scale them, for example with sklearn.preprocessing.StandardScaler."
+        )
+    scale = (1 / np.sqrt(1 + rho * squares)).astype(gram.dtype)
+    share = np.sqrt(rho / (1 + rho * squares)).astype(gram.dtype)  # rho G itself may overflow
+    gram *= share[:, None]
+    gram *= share
     potrf, trtri = scipy.linalg.lapack.get_lapack_funcs(("potrf", "trtri"), (gram,))
     ridge, info = RIDGE * np.finfo(gram.dtype).eps, 1
     while info:

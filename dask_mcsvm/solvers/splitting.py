@@ -81,6 +81,7 @@ class Splitting:
         self.columns = np.zeros((k, d + 1))  # W by classes
         square = square_norms(as_rows(X), self.n, self.tau)
         self.parts = penalty_parts(square, float(self.C @ square) / float(self.C.sum()))
+        self.curving = read_only(self.C * self.parts)  # of the rows' curvature, the penalty apart
         self.rho, self.steps, self.since_fresh, self.is_flat = FIRST_RHO, 0, 0, False
         self.easy, self.norm_before, self.samples = 0, 0.0, True
         self.preconditioner = None
@@ -226,7 +227,7 @@ class Splitting:
 
     @property
     def _curved_rows(self) -> CurvedRows:
-        return CurvedRows(self.X, self.y, self.C * self.parts, self.T, self.tau)
+        return CurvedRows(self.X, self.y, self.curving, self.T, self.tau)
 
     def _product(self, P: np.ndarray) -> np.ndarray:
         def part(first: int) -> np.ndarray:

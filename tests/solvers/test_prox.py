@@ -194,6 +194,13 @@ def test_a_preconditioner_of_singular_blocks_is_symmetric_and_positive(dtype):
     assert np.vdot(R, solve(R)) > 0
 
 
+def test_a_block_that_overflows_in_float32_is_refused_and_a_large_penalty_is_not():
+    large = Preconditioner.of_grams([np.full((2, 2), 1e35, np.float32)], 1e9, centred=False)
+    assert np.isfinite(large.factors).all()
+    with pytest.raises(FloatingPointError, match=r"^the curvature of the rows is not finite: .*"):
+        Preconditioner.of_grams([np.full((2, 2), np.inf, np.float32)], 1.0, centred=False)
+
+
 @pytest.mark.parametrize("share", [0.02, 0.5])
 @pytest.mark.parametrize("csr", [False, True], ids=["dense", "csr"])
 def test_weights_from_few_and_many_multipliers_are_the_same_sums(share, csr):
