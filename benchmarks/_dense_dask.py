@@ -76,7 +76,7 @@ def by_workers(size: str) -> Iterator[Result]:
         kernels = sum(
             part["stop"] - part["start"]
             for task in stream.data
-            if "-visit-" in str(task["key"]) or "-steer-" in str(task["key"])
+            if "-pass-" in str(task["key"]) or "-advance-" in str(task["key"])
             for part in task["startstops"]
             if part["action"] == "compute"
         )

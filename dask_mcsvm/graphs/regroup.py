@@ -123,7 +123,7 @@ def join_blocks(parts: Sequence[RowBlock]) -> RowBlock:
     X = [part.X for part in parts]
     return RowBlock(
         np.concatenate([part.ids for part in parts]),
-        sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X),
+        sp.vstack(X, format="csr") if any(map(sp.issparse, X)) else np.concatenate(X),
         np.concatenate([part.y for part in parts]),
         np.concatenate([part.C for part in parts]),
         np.concatenate([part.square for part in parts]),

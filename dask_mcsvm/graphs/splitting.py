@@ -1,62 +1,98 @@
 """Score splitting by chunks of rows: Newton's method whose path no partition changes.
 
 An epoch is a row of passes over all rows ([SPLIT] of docs/math.md). In a pass every block of rows
-answers the pilot's question, a tree adds up the answers if they are many, and the pilot decides
-what to ask next (`_pilot`): its direction, its step and its penalty follow from sums over all rows.
+answers a request of the Newton state machine (solvers/splitting/machine.py), a tree adds up the
+answers if they are many, and the state moves on: its direction, its step and its penalty follow
+from sums over all rows.
 
-    rows 0 ─┐                                              ┌─ cs-visit (block 0)
-    block 0 ┼─ cs-visit ─ cs-answer ─┐                     │
-    ask ────┤                        ├─ cs-steer ─ cs-ask ─┤        (next pass)
-    block 1 ┼─ cs-visit ─ cs-answer ─┘                     │
-    rows 1 ─┘                                              └─ cs-visit (block 1)
+    rows 0 ────┐                                                   ┌─ cs-pass (block 0)
+    block 0 ───┼─ cs-pass ─ cs-answer ─┐                           │
+    cs-request ┤                       ├─ cs-advance ─ cs-request ─┤        (next pass)
+    block 1 ───┼─ cs-pass ─ cs-answer ─┘                           │
+    rows 1 ────┘                                                   └─ cs-pass (block 1)
 
 Multipliers stay with their rows; what travels is one (k, d + 1) array each way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.formulations import SHORT_NAMES
-
-from ._pilot import Course, Pilot
-from ._split_tasks import (
-    Visited,
-    add_answers,
-    answer_of,
-    ask,
-    bundle_rows,
-    close_certificate,
-    examine_rows,
-    multipliers_of,
-    report_bounds,
-    report_tally,
-    start_pilot,
-    start_rows,
-    steer,
-    visit,
+from dask_mcsvm.solvers._blas import one_blas_thread
+from dask_mcsvm.solvers.splitting.machine import (
+    EVALUATE,
+    PRODUCT,
+    SAMPLE,
+    Newton,
+    NewtonState,
+    Request,
 )
-from .rows import Rows
-from .state import Block, Graph, Key, Stage, State
+from dask_mcsvm.solvers.splitting.newton import curvature
+from dask_mcsvm.solvers.splitting.rows import (
+    BlockRows,
+    Evaluation,
+    add_answers,
+    certify,
+    evaluate,
+    find_curved,
+    gather,
+    sample,
+)
+from dask_mcsvm.solvers.splitting.rules import ON_DASK, Place, penalty_parts
+
+from .regroup import join_blocks
+from .rows import RowBlock, Rows
+from .state import Block, Bounds, Graph, Key, Stage, State, Tally
+
+Array = npt.NDArray[Any]
+#: What a pass brings back: an `Evaluation`, a `Sample`, `CurvedRows` or an array of products.
+Answer = Any
+#: A block of rows: chunks next to each other.
+Chunks = tuple[RowBlock, ...]
 
 #: "crammer_singer" -> "cs", for the names of tasks.
 SHORT = {name: short for short, name in SHORT_NAMES.items()}
 #: Answers that one task of the tree adds.
 FAN_IN = 32
+#: Chunks below this size are joined. Larger ones are left where they are: a copy of all rows takes
+#: as much memory again, and on 2,000,000 x 256 rows as long as three passes.
+JOINED_BYTES = 2**24
+
+
+class Multipliers(NamedTuple):
+    """Multipliers of a block of rows, and the answer of the pass that left them.
+
+    The answer is read once and is no part of the state.
+    """
+
+    fixed: Array  # (m, k) of the augmented Lagrangian
+    b: Array  # (m, k) last found
+    answer: Answer = None
+
+    def arrays(self) -> dict[str, Array]:
+        """The multipliers."""
+        return {"fixed": self.fixed, "b": self.b}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Multipliers:
+        """The block that `arrays` came from."""
+        return cls(**arrays)
 
 
 @dataclass(frozen=True)
 class ChunkedSplitting:
     """Builds the graphs of a fit by splitting; satisfies `Solver` for all four formulations.
 
-    State is ``pilot`` (`Pilot`) and ``rows-p``, the multipliers of block p (`Visited`).
+    State is ``newton`` (`NewtonState`) and ``rows-p``, the multipliers of block p (`Multipliers`).
 
     Attributes
     ----------
@@ -67,9 +103,11 @@ class ChunkedSplitting:
     passes : int
         Passes over the rows in the graph of an epoch.
     square : float
-        Mean of ‖x_i‖² + tau²; longer rows have a smaller penalty.
+        Mean of ‖x_i‖² + tau² by C_i; longer rows have a smaller penalty.
     run : str
-        Told apart by it are the tasks of fits that run at the same time.
+        Unique id of this fit, part of every task key.
+    place : Place
+        What a pass costs and a task may receive.
     """
 
     rows: Rows
@@ -78,51 +116,53 @@ class ChunkedSplitting:
     passes: int
     square: float
     run: str
+    place: Place = ON_DASK
 
-    kinds: ClassVar[Mapping[str, type[Block]]] = {"pilot": Pilot, "rows": Visited}
+    kinds: ClassVar[Mapping[str, type[Block]]] = {"newton": NewtonState, "rows": Multipliers}
 
     @property
     def data(self) -> Graph:
-        """The rows, bundled to blocks; stages refer to them by key."""
+        """The rows in blocks; stages refer to them by key."""
         graph = dict(self.rows.graph)
-        pieces = np.array_split(np.arange(len(self.rows.keys)), len(self.held))
-        for key, piece in zip(self.held, pieces, strict=True):
-            chunks = List(*(TaskRef(self.rows.keys[c]) for c in piece))
-            graph[key] = Task(key, bundle_rows, chunks)
+        parts = np.array_split(np.arange(len(self.rows.keys)), len(self.held))
+        for key, part in zip(self.held, parts, strict=True):
+            chunks = List(*(TaskRef(self.rows.keys[c]) for c in part))
+            graph[key] = Task(key, join_small_chunks, chunks)
         return graph
 
     @cached_property
     def held(self) -> tuple[Key, ...]:
         """Blocks of rows, which every pass reads."""
         count = max(1, min(self.blocks, len(self.rows.keys)))
-        return tuple(("bundle-rows", self.run, p) for p in range(count))
+        return tuple(("split-rows", self.run, p) for p in range(count))
 
     @property
-    def course(self) -> Course:
+    def newton(self) -> Newton:
         """What does not change in a fit."""
         rows = self.rows
-        return Course(
-            self.formulation, rows.n, rows.n_classes, rows.n_features + 1, rows.tau, self.square
-        )
+        return Newton(
+            self.formulation, rows.n, rows.n_classes, rows.n_features + 1, rows.tau, self.square,
+            self.place,
+        )  # fmt: skip
 
     def start(self) -> Stage:
         """No multipliers, and W = 0."""
         graph: Graph = {}
-        state = {"pilot": self._key("start-pilot")}
-        graph[state["pilot"]] = Task(state["pilot"], start_pilot, self.course, self.rows.dtype)
+        state = {"newton": self._key("start-newton")}
+        graph[state["newton"]] = Task(state["newton"], self.newton.start, self.rows.dtype)
         for p, block in enumerate(self.held):
             key = state[f"rows-{p}"] = self._key("start", p)
-            graph[key] = Task(key, start_rows, TaskRef(block), self.course)
+            graph[key] = Task(key, start_rows, TaskRef(block), self.newton)
         return Stage(graph, state, self._report(graph, state, "start-report"))
 
     def epoch(self, state: State, epoch: int) -> Stage:
-        """Some passes over all rows; what each finds out, the pilot decides on the way."""
+        """Some passes over all rows; what each is for, the state decides on the way."""
         graph: Graph = {}
         now = dict(state)
         for turn in range(self.passes):
             self._pass(graph, now, epoch, turn)
         for p in range(len(self.held)):
-            key = self._key(f"left-{epoch}", p)
+            key = self._key(f"multipliers-{epoch}", p)
             graph[key] = Task(key, multipliers_of, TaskRef(now[f"rows-{p}"]))
             now[f"rows-{p}"] = key
         return Stage(graph, now, self._report(graph, now, f"report-{epoch}"))
@@ -135,69 +175,184 @@ class ChunkedSplitting:
             before = TaskRef(state[f"rows-{p}"])
             looked, kept = self._key(f"certify-rows-{epoch}", p), self._key(f"kept-{epoch}", p)
             graph[looked] = Task(
-                looked, examine_rows, TaskRef(block), before, TaskRef(state["pilot"]),
-                self.course,
+                looked, certify_rows, TaskRef(block), before, TaskRef(state["newton"]),
+                self.newton,
             )  # fmt: skip
             graph[kept] = Task(kept, multipliers_of, before)
             now[f"rows-{p}"] = kept
             seen.append(looked)
         few = self._fewer(graph, seen, f"certify-sum-{epoch}")
-        now["pilot"] = self._key(f"certify-{epoch}")
-        graph[now["pilot"]] = Task(
-            now["pilot"], close_certificate, TaskRef(state["pilot"]), List(*map(TaskRef, few)),
-            self.course,
+        now["newton"] = self._key(f"certify-{epoch}")
+        graph[now["newton"]] = Task(
+            now["newton"], close_certificate, TaskRef(state["newton"]), List(*map(TaskRef, few)),
+            self.newton,
         )  # fmt: skip
         report = self._key(f"certify-report-{epoch}")
-        graph[report] = Task(report, report_bounds, TaskRef(now["pilot"]))
+        graph[report] = Task(report, report_bounds, TaskRef(now["newton"]))
         return Stage(graph, now, report)
 
     def weights(self, state: State) -> list[tuple[npt.NDArray[np.intp], str]]:
         """All classes are in one block."""
         del state
-        return [(np.arange(self.rows.n_classes), "pilot")]
+        return [(np.arange(self.rows.n_classes), "newton")]
 
-    # -- pieces ------------------------------------------------------------------------------------
+    # -- parts of a graph --------------------------------------------------------------------------
 
     def _pass(self, graph: Graph, now: dict[str, Key], epoch: int, turn: int) -> None:
-        """One question, and the answer of every block."""
-        asked = self._key(f"ask-{epoch}", turn)
-        graph[asked] = Task(asked, ask, TaskRef(now["pilot"]), self.course)
+        """One request, and the answer of every block."""
+        asked = self._key(f"request-{epoch}", turn)
+        graph[asked] = Task(asked, self.newton.request, TaskRef(now["newton"]))
         answers = []
         for p, block in enumerate(self.held):
-            seen = self._key(f"visit-{epoch}", turn, p)
+            seen = self._key(f"pass-{epoch}", turn, p)
             graph[seen] = Task(
-                seen, visit, TaskRef(block), TaskRef(now[f"rows-{p}"]), TaskRef(asked),
-                self.course,
+                seen, pass_rows, TaskRef(block), TaskRef(now[f"rows-{p}"]), TaskRef(asked),
+                self.newton,
             )  # fmt: skip
             answers.append(self._key(f"answer-{epoch}", turn, p))
             graph[answers[-1]] = Task(answers[-1], answer_of, TaskRef(seen))
             now[f"rows-{p}"] = seen
         few = self._fewer(graph, answers, f"sum-{epoch}", turn)
-        key = self._key(f"steer-{epoch}", turn)
+        key = self._key(f"advance-{epoch}", turn)
         graph[key] = Task(
-            key, steer, TaskRef(now["pilot"]), List(*map(TaskRef, few)), self.course,
+            key, advance, TaskRef(now["newton"]), List(*map(TaskRef, few)), self.newton,
             first=turn == 0,
         )  # fmt: skip
-        now["pilot"] = key
+        now["newton"] = key
 
     def _fewer(self, graph: Graph, keys: list[Key], name: str, *place: int) -> list[Key]:
         """At most `FAN_IN` sums, by a tree and in the order of the blocks.
 
-        Who asked adds those up: each task between a pass and the next is a round trip.
+        The reader adds those up: each task between a pass and the next is a round trip.
         """
         level = 0
         while len(keys) > FAN_IN:
-            pieces = [keys[p : p + FAN_IN] for p in range(0, len(keys), FAN_IN)]
-            keys = [self._key(name, *place, level, p) for p in range(len(pieces))]
-            for key, piece in zip(keys, pieces, strict=True):
-                graph[key] = Task(key, add_answers, List(*map(TaskRef, piece)))
+            parts = [keys[p : p + FAN_IN] for p in range(0, len(keys), FAN_IN)]
+            keys = [self._key(name, *place, level, p) for p in range(len(parts))]
+            for key, part in zip(keys, parts, strict=True):
+                graph[key] = Task(key, add_answers, List(*map(TaskRef, part)))
             level += 1
         return keys
 
     def _report(self, graph: Graph, now: State, name: str) -> Key:
         key = self._key(name)
-        graph[key] = Task(key, report_tally, TaskRef(now["pilot"]), self.rows.n)
+        graph[key] = Task(key, report_tally, TaskRef(now["newton"]), self.rows.n)
         return key
 
     def _key(self, name: str, *place: Any) -> Key:
         return (f"{SHORT[self.formulation]}-{name}", self.run, *place)
+
+
+# -- tasks: pure, so that one may run twice, or elsewhere ------------------------------------------
+
+
+def join_small_chunks(chunks: Sequence[RowBlock]) -> Chunks:
+    """Several chunks as one block of rows: only small chunks are copied, to join them."""
+    parts: list[list[RowBlock]] = []
+    for chunk in chunks:
+        before = sum(map(_rows_bytes, parts[-1])) if parts else JOINED_BYTES
+        if max(before, _rows_bytes(chunk)) < JOINED_BYTES:
+            parts[-1].append(chunk)
+        else:
+            parts.append([chunk])
+    return tuple(join_blocks(part) if len(part) > 1 else part[0] for part in parts)
+
+
+def _rows_bytes(block: RowBlock) -> int:
+    return int(block.X.data.nbytes)
+
+
+def start_rows(chunks: Chunks, newton: Newton) -> Multipliers:
+    """A block's multipliers before the first pass: none."""
+    zeros = np.zeros((sum(chunk.y.size for chunk in chunks), newton.k), chunks[0].X.dtype)
+    return Multipliers(zeros, zeros)
+
+
+def pass_rows(
+    chunks: Chunks, before: Multipliers, request: Request, newton: Newton
+) -> Multipliers:
+    """One pass over a block of rows."""
+    evaluates = request.phase == EVALUATE
+    fixed = before.b if evaluates and request.moves else before.fixed
+    b = np.empty_like(fixed) if evaluates else before.b
+    answers: list[Answer] = []
+    with one_blas_thread():
+        for rows, here in row_parts(chunks, newton):
+            if evaluates:
+                found: Answer = evaluate(
+                    rows, fixed[here], request.columns, request.penalty, b[here]
+                )
+            elif request.phase == SAMPLE:
+                found = sample(
+                    rows, b[here], request.free, stride=request.stride, shared=request.shared
+                )
+            else:
+                some = find_curved(rows, b[here], request.stride)
+                is_product = request.phase == PRODUCT
+                found = curvature(rows.loss, some, request.columns) if is_product else gather(some)
+            answers.append(found)
+    return Multipliers(fixed, b, add_answers(answers))
+
+
+def row_parts(chunks: Chunks, newton: Newton) -> Iterator[tuple[BlockRows, slice]]:
+    """The rows of each chunk as the solver takes them, and their places in the block."""
+    first = 0
+    for ids, X, y, C, square in chunks:
+        parts = penalty_parts(square, newton.square)
+        rows = BlockRows(X, y, C, ids, parts, newton.tau, newton.formulation, newton.k)
+        yield rows, slice(first, first + y.size)
+        first += y.size
+
+
+def answer_of(visited: Multipliers) -> Answer:
+    """The answer alone, so that the multipliers need not travel with it."""
+    return visited.answer
+
+
+def multipliers_of(visited: Multipliers) -> Multipliers:
+    """The multipliers alone."""
+    return visited._replace(answer=None)
+
+
+def advance(
+    before: NewtonState, answers: Sequence[Answer], newton: Newton, *, first: bool
+) -> NewtonState:
+    """The state after a pass, the ``first`` of an epoch or a later one."""
+    state = copy.copy(before)
+    if first:
+        state.begin_epoch()
+    with one_blas_thread():
+        newton.advance(state, add_answers(answers))
+    return state
+
+
+def report_tally(state: NewtonState, n: int) -> Tally:
+    """What the passes of an epoch did with the n rows."""
+    gain, active = state.dual - state.dual_before, state.active / n
+    return Tally(gain, state.violation, int(state.work), state.gap, active)
+
+
+def certify_rows(
+    chunks: Chunks, now: Multipliers, state: NewtonState, newton: Newton
+) -> Evaluation:
+    """A block's part of the certificate: of the best W, and of the better multipliers."""
+    b, parts = now.fixed if state.fixed_is_better else now.b, row_parts(chunks, newton)
+    with one_blas_thread():
+        seen: Evaluation = add_answers(
+            [certify(rows, b[here], state.scale, state.W) for rows, here in parts]
+        )
+    return seen
+
+
+def close_certificate(
+    before: NewtonState, seen: Sequence[Evaluation], newton: Newton
+) -> NewtonState:
+    """The state with exact objectives of its best W and better multipliers."""
+    state = copy.copy(before)
+    newton.certified(state, add_answers(seen))
+    return state
+
+
+def report_bounds(state: NewtonState) -> Bounds:
+    """Primal and dual of a certified state."""
+    return Bounds(state.best_primal, state.dual)

@@ -10,24 +10,33 @@ from graphs.runs import Run, Toy
 from reference import solve
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.graphs import _pilot
-from dask_mcsvm.graphs._pilot import GATHER, LOOK, PRODUCT, SAMPLE, Pilot
-from dask_mcsvm.graphs._split_tasks import Visited, bundle_rows
 from dask_mcsvm.graphs.rows import RowBlock
-from dask_mcsvm.graphs.splitting import FAN_IN, SHORT, ChunkedSplitting
-from dask_mcsvm.solvers._newton import CurvedRows, curvature_blocks
+from dask_mcsvm.graphs.splitting import (
+    FAN_IN,
+    SHORT,
+    ChunkedSplitting,
+    Multipliers,
+    join_small_chunks,
+)
 from dask_mcsvm.solvers._steps import LOSSES
-from dask_mcsvm.solvers.portion import PortionRows, gather, look, product, sample, sample_grams
+from dask_mcsvm.solvers.splitting import Splitting
+from dask_mcsvm.solvers.splitting.machine import EVALUATE, GATHER, PRODUCT, SAMPLE, NewtonState
+from dask_mcsvm.solvers.splitting.newton import curvature, curvature_blocks
+from dask_mcsvm.solvers.splitting.rows import BlockRows, evaluate, find_curved, gather, sample
+from dask_mcsvm.solvers.splitting.rules import ON_DASK
 
 every_formulation = pytest.mark.parametrize("formulation", list(FORMULATIONS))
 
 
 def mean_square(toy):
-    return float((toy.X * toy.X).sum()) / toy.n + toy.tau**2
+    return float(toy.C @ (toy.X * toy.X).sum(axis=1)) / toy.C.sum() + toy.tau**2
 
 
-def solver_of(toy, formulation, *, blocks=4, passes=4, run="t"):
-    return ChunkedSplitting(toy.rows(run), formulation, blocks, passes, mean_square(toy), run)
+def solver_of(toy, formulation, *, blocks=4, passes=4, run="t", gathered=ON_DASK.gathered_bytes):
+    place = ON_DASK._replace(gathered_bytes=gathered)
+    return ChunkedSplitting(
+        toy.rows(run), formulation, blocks, passes, mean_square(toy), run, place
+    )
 
 
 class Steps(Run):
@@ -41,16 +50,16 @@ class Steps(Run):
         self.report = self.advance(self.solver.start())
 
     @property
-    def pilot(self):
-        return self.block("pilot")
+    def newton(self):
+        return self.block("newton")
 
     def until(self, gap, passes):
         """The phases of all passes up to one whose sums are within a relative gap."""
         phases = []
         for epoch in range(passes):
-            phases.append(self.pilot.phase)
+            phases.append(self.newton.phase)
             tally = self.epoch(epoch)
-            if tally.gap <= gap * self.pilot.best_primal:
+            if tally.gap <= gap * self.newton.best_primal:
                 break
         return phases
 
@@ -75,10 +84,10 @@ def test_tasks_have_names_that_read_well(formulation):
     _, start, first, second, proof = stages(formulation)
     short = SHORT[formulation]
     assert {key[0] for key in start.graph} == {
-        f"{short}-{name}" for name in ("start-pilot", "start", "start-report")
+        f"{short}-{name}" for name in ("start-newton", "start", "start-report")
     }
     for epoch, stage in enumerate((first, second)):
-        parts = ("ask", "visit", "answer", "steer", "left", "report")
+        parts = ("request", "pass", "answer", "advance", "multipliers", "report")
         assert {key[0] for key in stage.graph} == {f"{short}-{name}-{epoch}" for name in parts}
     assert {key[0] for key in proof.graph} == {
         f"{short}-{name}-2" for name in ("certify-rows", "kept", "certify", "certify-report")
@@ -102,8 +111,9 @@ def test_a_pass_has_two_tasks_for_a_block_and_a_tree_of_bounded_width(chunks, bl
     sums = (blocks > FAN_IN) * -(-blocks // FAN_IN)  # of fewer than FAN_IN² blocks
     for stage in (first, second):
         assert len(stage.graph) == 3 * (2 * blocks + sums + 2) + blocks + 1
-        adds = [task for key, task in stage.graph.items() if key[0].startswith(("cs-sum", "cs-st"))]
-        # who steers also reads the pilot
+        names = "cs-sum", "cs-advance"
+        adds = [task for key, task in stage.graph.items() if key[0].startswith(names)]
+        # one also reads the state before
         assert max(len(task.dependencies) for task in adds) <= FAN_IN + 1
     assert len(solver.held) == blocks
 
@@ -123,13 +133,12 @@ def test_two_runs_share_no_key():
 @every_formulation
 @pytest.mark.parametrize(("csr", "tau"), [(False, 1.0), (True, 0.0)], ids=["dense", "csr"])
 @pytest.mark.parametrize("gathered", [0, 2**20], ids=["products", "gathered"])
-def test_epochs_reach_the_reference_optimum(formulation, csr, tau, gathered, monkeypatch):
-    monkeypatch.setattr(_pilot, "GATHERED_BYTES", gathered)
+def test_epochs_reach_the_reference_optimum(formulation, csr, tau, gathered):
     toy = Toy(csr=csr, tau=tau, zero_rows=2 * csr)  # an empty chunk, chunks without some classes
     _, best = solve(formulation, toy.Z, toy.y, toy.C, toy.k)
-    steps = Steps(toy, formulation, passes=1)
+    steps = Steps(toy, formulation, passes=1, gathered=gathered)
     phases = steps.until(1e-8, 800)
-    asked = {LOOK, GATHER} if gathered else {LOOK, SAMPLE, PRODUCT}
+    asked = {EVALUATE, GATHER} if gathered else {EVALUATE, SAMPLE, PRODUCT}
     assert set(phases) == asked
     bounds = steps.certify(0)
     assert bounds.primal == pytest.approx(best, rel=1e-7)
@@ -144,8 +153,7 @@ def test_the_certificate_is_that_of_the_specification(formulation):
         steps.epoch(epoch)
     bounds = steps.certify(0)
     assert bounds.primal == pytest.approx(steps.svm.primal(steps.W, toy.Z, toy.y), rel=1e-12)
-    better = "held" if steps.pilot.held_is_better else "b"
-    scale = steps.pilot.scale_held if better == "held" else steps.pilot.scale_here
+    better, scale = "fixed" if steps.newton.fixed_is_better else "b", steps.newton.scale
     parts = [getattr(steps.block(f"rows-{p}"), better) for p in range(len(steps.solver.held))]
     B = scale * toy.C[:, None] * np.concatenate(parts)
     H = toy.Z.T @ B
@@ -157,18 +165,47 @@ def test_the_certificate_is_that_of_the_specification(formulation):
     assert 0 < bounds.dual <= bounds.primal
 
 
+@every_formulation
+def test_a_certificate_is_of_the_multipliers_that_the_dual_belongs_to(formulation):
+    """Also between the pass that ends a step and the one that fixes the multipliers it found."""
+    steps = Steps(Toy(), formulation, passes=1)
+    moved = 0
+    for epoch in range(40):
+        steps.epoch(epoch)
+        dual, moves = steps.newton.dual, steps.newton.moves
+        moved += moves
+        if moves:
+            assert steps.certify(epoch).dual == pytest.approx(dual, rel=1e-9)
+    assert moved > 1
+
+
+@every_formulation
+def test_the_rows_in_memory_and_in_chunks_take_the_same_first_step(formulation):
+    toy = Toy()
+    run = Splitting(
+        toy.X, toy.y, toy.C, n_classes=toy.k, formulation=formulation, tau=toy.tau
+    )  # fmt: skip
+    steps = Steps(toy, formulation, passes=1)
+    assert steps.newton.penalty == run.state.penalty
+    for epoch in range(2):  # evaluate, gather
+        steps.epoch(epoch)
+    np.testing.assert_allclose(steps.newton.g, run.state.g, rtol=1e-9, atol=1e-12)
+    run.newton_epoch()
+    assert run.newton.square == pytest.approx(mean_square(toy), rel=1e-12)
+    np.testing.assert_allclose(steps.newton.cg.P, run.state.cg.P, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("gathered", "counts"),
     [(0, (1, 2, 8)), (2**20, (1, 2, 8, 64))],
     ids=["products", "gathered"],
 )
-def test_the_path_does_not_depend_on_the_number_of_chunks(gathered, counts, monkeypatch):
-    monkeypatch.setattr(_pilot, "GATHERED_BYTES", gathered)
+def test_the_path_does_not_depend_on_the_number_of_chunks(gathered, counts):
     found = []
     for chunks in counts:
         toy = Toy(n=64, chunks=(64 // chunks,) * chunks)
-        steps = Steps(toy, "crammer_singer", blocks=64, passes=1)
-        found.append((steps.until(1e-3, 300), steps.pilot.best_primal))
+        steps = Steps(toy, "crammer_singer", blocks=64, passes=1, gathered=gathered)
+        found.append((steps.until(1e-3, 300), steps.newton.best_primal))
     for phases, primal in found[1:]:
         assert phases == found[0][0]
         assert primal == pytest.approx(found[0][1], rel=1e-6)
@@ -201,17 +238,17 @@ def test_every_scheduler_and_every_repetition_gives_the_same_bytes(formulation):
 def test_blocks_come_back_from_their_arrays():
     steps = Steps(Toy(), "crammer_singer", passes=3)
     steps.epoch(0)
-    for kind, name in ((Pilot, "pilot"), (Visited, "rows-0")):
+    for kind, name in ((NewtonState, "newton"), (Multipliers, "rows-0")):
         block = steps.block(name)
         again = kind.from_arrays({key: value.copy() for key, value in block.arrays().items()})
         assert again.arrays().keys() == block.arrays().keys()
         for key, value in block.arrays().items():
             assert again.arrays()[key].tobytes() == value.tobytes()
-    assert type(again) is Visited
+    assert type(again) is Multipliers
 
 
 def test_large_chunks_are_not_copied_and_small_ones_are_joined(monkeypatch):
-    monkeypatch.setattr("dask_mcsvm.graphs._split_tasks.PIECE_BYTES", 1000)
+    monkeypatch.setattr("dask_mcsvm.graphs.splitting.JOINED_BYTES", 1000)
     sizes = [3, 0, 4, 200, 150, 5, 6]  # rows of 8 bytes
 
     def chunk(m, start):
@@ -219,72 +256,71 @@ def test_large_chunks_are_not_copied_and_small_ones_are_joined(monkeypatch):
         return RowBlock(ids, X, np.zeros(m, np.int32), np.ones(m), np.ones(m))
 
     chunks = [chunk(m, start) for m, start in zip(sizes, np.cumsum([0, *sizes]), strict=False)]
-    pieces = bundle_rows(chunks)
+    pieces = join_small_chunks(chunks)
     assert [piece.y.size for piece in pieces] == [7, 200, 150, 11]
     assert pieces[1].X is chunks[3].X
     assert pieces[2].X is chunks[4].X
     np.testing.assert_array_equal(np.concatenate([piece.ids for piece in pieces]), np.arange(368))
 
 
-# -- what a portion answers ------------------------------------------------------------------------
+# -- what a block answers --------------------------------------------------------------------------
 
 
-def portions(formulation, pieces):
+def blocks_of(formulation, count):
     toy = Toy()
-    bounds = np.linspace(0, toy.n, pieces + 1).astype(int)
+    bounds = np.linspace(0, toy.n, count + 1).astype(int)
     return [
-        PortionRows(toy.X[a:z], toy.y[a:z].astype(np.int32), toy.C[a:z],
-                    np.arange(a, z, dtype=np.int64), toy.tau, toy.k, formulation,
-                    np.linspace(0.5, 1.0, toy.n)[a:z])
+        BlockRows(toy.X[a:z], toy.y[a:z].astype(np.int32), toy.C[a:z],
+                  np.arange(a, z, dtype=np.int64), np.linspace(0.5, 1.0, toy.n)[a:z], toy.tau,
+                  formulation, toy.k)
         for a, z in pairwise(bounds)
     ]  # fmt: skip
 
 
-def looked(rows, columns):
+def evaluated(rows, columns):
     b = np.empty((rows.y.size, rows.k))
-    return b, look(rows, np.zeros_like(b), columns, 0.3, b)
+    return b, evaluate(rows, np.zeros_like(b), columns, 0.3, b)
 
 
 @every_formulation
-def test_answers_of_portions_add_up_to_that_of_the_whole(formulation):
+def test_answers_of_blocks_add_up_to_that_of_the_whole(formulation):
     rng = np.random.default_rng(1)
     columns, P = 0.1 * rng.normal(size=(2, 6, 21))
-    (whole,), parts = portions(formulation, 1), portions(formulation, 3)
-    b, seen = looked(whole, columns)
-    answers = [looked(part, columns) for part in parts]
+    (whole,), parts = blocks_of(formulation, 1), blocks_of(formulation, 3)
+    b, seen = evaluated(whole, columns)
+    answers = [evaluated(part, columns) for part in parts]
     np.testing.assert_allclose(sum(a.H for _, a in answers), seen.H, atol=1e-12)
     np.testing.assert_array_equal(sum(a.free for _, a in answers), seen.free)
-    stride = 2
-    found = [(part, left) for part, (left, _) in zip(parts, answers, strict=True)]
-    curved = [product(part, b, P, stride) for part, b in found]
-    np.testing.assert_allclose(sum(curved), product(whole, b, P, stride), atol=1e-12)
-    few = [gather(part, b, stride) for part, b in found]
-    assert sum(rows.y.size for rows in few) == gather(whole, b, stride).y.size < seen.active
+    rows = find_curved(whole, b, 2)
+    some = [find_curved(part, left, 2) for part, (left, _) in zip(parts, answers, strict=True)]
+    products = [curvature(whole.loss, few, P) for few in some]
+    np.testing.assert_allclose(sum(products), curvature(whole.loss, rows, P), atol=1e-12)
+    gathered = [gather(few) for few in some]
+    assert sum(few.y.size for few in gathered) == gather(rows).y.size < seen.active
+    products = [curvature(whole.loss, few, P) for few in gathered]
+    np.testing.assert_allclose(sum(products), curvature(whole.loss, rows, P), atol=1e-12)
 
 
 @every_formulation
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_sample_of_all_rows_gives_the_blocks_of_the_curvature(formulation, shared):
-    (whole,) = portions(formulation, 1)
-    b, seen = looked(whole, np.zeros((6, 21)))
-    found = list(sample_grams(sample(whole, b, seen.free, shared=shared)))
-    rows = CurvedRows(whole.X, whole.y, whole.curving, b, whole.tau)
-    active = np.flatnonzero(gather(whole, b, 1).y >= 0)
-    exact = curvature_blocks(
-        LOSSES[formulation](6), rows, active, free=int(seen.free.sum()), shared=shared
-    )
+    (whole,) = blocks_of(formulation, 1)
+    b, seen = evaluated(whole, np.zeros((6, 21)))
+    found = sample(whole, b, seen.free, stride=2, shared=shared).grams()
+    rows, free = find_curved(whole, b, 1), int(seen.free.sum())
+    exact = curvature_blocks(LOSSES[formulation](6), rows, free=free, shared=shared)
     for left, right in zip(found, exact, strict=True):
-        np.testing.assert_allclose(left, right, atol=1e-10)
+        np.testing.assert_allclose(2 * left, right, atol=1e-10)
 
 
 def test_a_sample_of_some_rows_weighs_as_much_as_all(monkeypatch):
-    monkeypatch.setattr("dask_mcsvm.solvers.portion.ROWS_PER_FEATURE", 60)
+    monkeypatch.setattr("dask_mcsvm.solvers.splitting.rows.ROWS_PER_FEATURE", 60)
     toy = Toy(n=4000, d=3, k=3, chunks=(4000,))
-    rows = PortionRows(
-        toy.X, toy.y.astype(np.int32), toy.C, np.arange(4000), 1.0, 3, "one_vs_rest", np.ones(4000)
+    rows = BlockRows(
+        toy.X, toy.y.astype(np.int32), toy.C, np.arange(4000), np.ones(4000), 1.0, "one_vs_rest", 3
     )
-    b, seen = looked(rows, np.zeros((3, 4)))
-    found = sample(rows, b, seen.free, shared=False)
+    b, seen = evaluated(rows, np.zeros((3, 4)))
+    found = sample(rows, b, seen.free, stride=1, shared=False)
     assert 200 < found.X.shape[0] < 1000
     squares = np.square(found.X)
     np.testing.assert_allclose(found.weights.T @ squares, found.diagonal, rtol=0.3)

@@ -6,8 +6,8 @@ import scipy.sparse as sp
 from reference import solve
 from solvers.small import NAMES, clusters, fit, scaled_C, specification, with_constant
 
-from dask_mcsvm.solvers import _decisions, splitting
-from dask_mcsvm.solvers.splitting import Splitting
+from dask_mcsvm.solvers.splitting import Splitting, newton, products, rules
+from dask_mcsvm.solvers.splitting import run as in_memory
 from dask_mcsvm.training import Problem, RowScale, make_plan, train
 
 every_formulation = pytest.mark.parametrize("name", NAMES)
@@ -68,7 +68,7 @@ def test_the_estimates_are_those_of_the_certificate(name):
     run = split_run(clusters(name))
     for _ in range(6):
         run.newton_epoch()
-    primal, dual = run.best_primal, run.dual
+    primal, dual = run.state.best_primal, run.dual
     assert run.certify() == pytest.approx((primal, dual), rel=1e-9)
 
 
@@ -104,8 +104,8 @@ def test_float32_rows_reach_what_float32_can():
 
 
 def test_threads_change_nothing(monkeypatch):
-    monkeypatch.setattr(splitting, "CURVED_BLOCK", 16)
-    monkeypatch.setattr(splitting, "block_rows", lambda X: 16)
+    monkeypatch.setattr(newton, "CURVED_BLOCK", 16)
+    monkeypatch.setattr(products, "block_rows", lambda X: 16)
     problem = clusters("weston_watkins", n=150)
     one, two = (split_fit(problem, tol=1e-6, n_jobs=n_jobs) for n_jobs in (1, 2))
     assert one.W.tobytes() == two.W.tobytes()
@@ -141,51 +141,51 @@ def test_one_preconditioner_for_all_classes_is_enough():
 
 
 def test_an_even_choice_of_rows_is_enough_for_the_preconditioner(monkeypatch):
-    monkeypatch.setattr("dask_mcsvm.solvers._newton.ROWS_PER_FEATURE", 1)
+    monkeypatch.setattr(newton, "ROWS_PER_FEATURE", 1)
     problem = clusters("one_vs_rest", n=300)
     assert split_fit(problem, tol=1e-8).converged
 
 
 def test_a_part_of_the_rows_is_enough_for_the_first_directions(monkeypatch):
-    monkeypatch.setattr(_decisions, "CURVED_ROWS", 20)
-    monkeypatch.setattr(splitting, "CURVED_PER_WEIGHT", 1)
+    monkeypatch.setattr(rules, "CURVED_ROWS", 20)
+    monkeypatch.setattr(in_memory, "IN_MEMORY", rules.IN_MEMORY._replace(curved_per_weight=1))
     problem = clusters("lee_lin_wahba", n=300)
     run = split_run(problem)
     strides = []
     for _ in range(3):
         run.newton_epoch()
-        strides.append(run.stride)
+        strides.append(run.state.stride)
     assert max(strides) > 1
     assert split_fit(problem, tol=1e-8).converged
 
 
 def test_a_part_of_the_rows_that_misled_is_not_asked_again(monkeypatch):
-    monkeypatch.setattr(_decisions, "CURVED_ROWS", 20)
-    monkeypatch.setattr(splitting, "CURVED_PER_WEIGHT", 1)
+    monkeypatch.setattr(rules, "CURVED_ROWS", 20)
+    monkeypatch.setattr(in_memory, "IN_MEMORY", rules.IN_MEMORY._replace(curved_per_weight=1))
     problem = clusters("crammer_singer", n=300)
     rare = np.zeros((300, 1))
     rare[1::4] = 1e4  # in few rows of a sample, or in none
     problem = rescaled(problem, np.hstack([problem.rows, rare]))
     run = split_run(problem)
     run.newton_epoch()
-    assert run.stride > 1
+    assert run.state.stride > 1
     for _ in range(4):
         run.newton_epoch()
-    assert (run.samples, run.stride) == (False, 1)
+    assert (run.state.samples, run.state.stride) == (False, 1)
     assert split_fit(problem, tol=1e-6).converged
 
 
 def test_long_rows_have_a_smaller_penalty_and_rows_without_features_a_whole_one():
-    parts = _decisions.penalty_parts(np.array([0.0, 1.0, 2.0, 8.0]), 2.0)
+    parts = rules.penalty_parts(np.array([0.0, 1.0, 2.0, 8.0]), 2.0)
     assert parts.tolist() == [1.0, 1.0, 1.0, 0.25]
-    assert _decisions.penalty_parts(np.zeros(2), 0.0).tolist() == [1.0, 1.0]
+    assert rules.penalty_parts(np.zeros(2), 0.0).tolist() == [1.0, 1.0]
 
 
 def test_a_direction_is_as_exact_as_the_last_step_was_good():
     g = np.array([[3.0, 4.0]])
-    assert _decisions.gradient_left(g, 0.0) == 1.0
-    assert _decisions.gradient_left(g, 50.0) == pytest.approx(0.1)
-    tolerances = [_decisions.cg_tolerance(left) for left in (2.0, 0.2, 0.05, 1e-9)]
+    assert rules.gradient_left(g, 0.0) == 1.0
+    assert rules.gradient_left(g, 50.0) == pytest.approx(0.1)
+    tolerances = [rules.cg_tolerance(left) for left in (2.0, 0.2, 0.05, 1e-9)]
     assert tolerances == pytest.approx([0.1, 0.04, 0.0025, 1e-4])
 
 

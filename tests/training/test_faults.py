@@ -42,7 +42,7 @@ def undisturbed(solver="shards", **parameters):
         ("shards", "cs-solve-3"),
         ("rounds", "ww-pair-3"),
         ("averaging", "llw-visit-3"),
-        ("splitting", "cs-visit-3"),
+        ("splitting", "cs-pass-3"),
     ],
 )
 def test_a_worker_killed_in_the_middle_of_an_epoch_changes_nothing(solver, task, two_processes):

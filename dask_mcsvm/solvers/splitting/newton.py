@@ -1,8 +1,8 @@
 """Newton's system of the splitting solver: curvature of the active rows, and a preconditioner.
 
-    H = I + rho Σ_i C_i x_i x_i^T ⊗ J_i                                       [SPLIT-H]
+    H = I + penalty Σ_i C_i x_i x_i^T ⊗ J_i                                   [SPLIT-H]
 
-J_i is the projection that the prox of row i leaves (see ``_prox.project_free``), zero for all rows
+J_i is the projection that the prox of row i leaves (see ``prox.project_free``), zero for all rows
 but those with a variable between its bounds. A product with H therefore costs the active rows times
 their two or three free classes, not n·k scores. Directions are (k, d + 1) float64, classes apart.
 """
@@ -10,6 +10,7 @@ their two or three free classes, not n·k scores. Directions are (k, d + 1) floa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,14 +19,17 @@ import scipy.linalg
 import scipy.sparse as sp
 from numba import types
 
-from ._jit import by_type, kernel
-from ._prox import free_classes, free_weight, project_free
-from ._rows import as_rows, row_axpy, row_dot
+from dask_mcsvm.solvers._jit import by_type, kernel
+from dask_mcsvm.solvers._rows import as_rows, read_only, row_axpy, row_dot
+
+from .prox import free_classes, free_weight, project_free
 
 #: Rows of a Gram matrix, per feature. More are left out evenly: four rows for each feature bound
 #: the eigenvalues of the preconditioned system well enough for a handful of CG steps.
 ROWS_PER_FEATURE = 4
 GATHERED_ROWS = 1024
+#: Curved rows that a thread works on together.
+CURVED_BLOCK = 4096
 #: A multiply-add of a factorization or Gram matrix costs this much less than one of a kernel.
 BLAS_RATE = 8
 CG_STEPS = 50
@@ -38,23 +42,45 @@ class CurvedRows(NamedTuple):
 
     X: Any  # (m, d) dense or CSR
     y: np.ndarray  # (m,)
-    C: np.ndarray  # (m,) float64
+    C: np.ndarray  # (m,) float64, times the row's part of the penalty
     b: np.ndarray  # (m, k)
+    active: np.ndarray  # places of the rows that curve, or of some of them
     tau: float
 
 
 @kernel
-def find_active(loss, b, y, first, active):
-    """Write the numbers of the rows that curve, ``first`` added; returns rows, free classes."""
+def find_active(loss, b, y, active, free):
+    """Write the places of the rows that curve; returns how many; free (k,) += those by class."""
     classes = np.empty(loss.k, np.int32)
-    count, free = 0, 0
+    count = 0
     for i in range(y.size):
         q = free_classes(loss, b[i], y[i], classes)
         if q > 0:
-            active[count] = first + i
+            active[count] = i
             count += 1
-            free += q
-    return count, free
+        for c in range(q):
+            free[classes[c]] += 1
+    return count
+
+
+def curvature(loss: Any, rows: CurvedRows, P: np.ndarray, each: Callable[..., Any] = map) -> Any:
+    """Σ C_i x_i ⊗ J_i (P x_i) over the active rows, (k, d + 1); ``each`` may be that of threads.
+
+    In the rows' own type, kept in float64: a direction has digits to spare.
+    """
+    part = partial(_curve_some, loss, rows, P.astype(rows.X.dtype))
+    total = np.zeros(P.shape)
+    for out in each(part, range(0, rows.active.size, CURVED_BLOCK)):
+        total += out
+    return total
+
+
+def _curve_some(loss: Any, rows: CurvedRows, P: np.ndarray, first: int) -> np.ndarray:
+    out, here = np.zeros_like(P), rows.active[first : first + CURVED_BLOCK]
+    curve(
+        loss, as_rows(rows.X), rows.tau, here, read_only(rows.y), read_only(rows.C), rows.b, P, out
+    )  # fmt: skip
+    return out
 
 
 @kernel
@@ -134,29 +160,44 @@ def column_squares(rows, tau, members, weights, out):
         row_axpy_squares(rows, members[place], out, tau, weights[place])
 
 
+def dense_rows(X, here, tau):
+    """Some rows with their constant feature, (rows, d + 1) in their type."""
+    out = np.empty((here.size, X.shape[1] + 1), X.dtype)
+    out[:, :-1] = X[here].toarray() if sp.issparse(X) else X[here]
+    out[:, -1] = tau
+    return out
+
+
+def with_diagonal(gram, exact):
+    """A Gram matrix of a choice of rows with the diagonal of all rows, in place.
+
+    A column that is zero in every row of the choice would otherwise look flat, and CG would have
+    to find each such column by itself.
+    """
+    diagonal = np.diag_indices_from(gram)
+    gram[diagonal] = np.maximum(gram[diagonal], exact)
+    return gram
+
+
 def sampled_gram(X, rows, tau, members, weights):
     """Σ weight_i x_i x_i^T (d + 1, d + 1) in the rows' type, from an even choice of the members.
 
-    The diagonal is that of all members: a column that is zero in every row of the choice would
-    otherwise look flat, and CG would have to find each such column by itself.
+    The diagonal is that of all members.
     """
     d1 = X.shape[1] + 1
     stride = max(1, -(-members.size // (ROWS_PER_FEATURE * d1)))
     chosen, shares = members[::stride], np.sqrt(stride * weights[::stride]).astype(X.dtype)
     gram = np.zeros((d1, d1), X.dtype)
     for first in range(0, chosen.size, GATHERED_ROWS):
-        here = chosen[first : first + GATHERED_ROWS]
-        part = np.empty((here.size, d1), X.dtype)
-        part[:, :-1] = X[here].toarray() if sp.issparse(X) else X[here]
-        part[:, -1] = tau
-        part *= shares[first : first + GATHERED_ROWS, None]
+        here = slice(first, first + GATHERED_ROWS)
+        part = dense_rows(X, chosen[here], tau)
+        part *= shares[here, None]
         gram += part.T @ part
-    if stride > 1:
-        exact = np.empty(d1)
-        column_squares(rows, tau, members, weights, exact)
-        diagonal = np.diag_indices(d1)
-        gram[diagonal] = np.maximum(gram[diagonal], exact)
-    return gram
+    if stride == 1:
+        return gram
+    exact = np.empty(d1)
+    column_squares(rows, tau, members, weights, exact)
+    return with_diagonal(gram, exact)
 
 
 class Preconditioner:
@@ -171,9 +212,11 @@ class Preconditioner:
         self.factors, self.centred = factors, centred
 
     @classmethod
-    def of_grams(cls, grams: Iterable[np.ndarray], rho: float, *, centred: bool) -> Preconditioner:
+    def of_grams(
+        cls, grams: Iterable[np.ndarray], penalty: float, *, centred: bool
+    ) -> Preconditioner:
         """From Σ C_i x_i x_i^T of each block's rows, which are overwritten."""
-        return cls(np.stack([_inverse_factor(gram, rho) for gram in grams]), centred=centred)
+        return cls(np.stack([_inverse_factor(gram, penalty) for gram in grams]), centred=centred)
 
     def solve(self, R: np.ndarray) -> np.ndarray:
         """About H^-1 R, as a symmetric positive operator on R (k, d + 1)."""
@@ -195,12 +238,13 @@ def _apply(F: np.ndarray, r: np.ndarray) -> np.ndarray:
 
 
 def curvature_blocks(
-    loss: Any, rows: CurvedRows, active: np.ndarray, *, free: int, shared: bool
+    loss: Any, rows: CurvedRows, *, free: int, shared: bool
 ) -> Iterator[np.ndarray]:
     """Gram matrices of the active rows: one per class, or their mean for all classes.
 
-    ``free`` counts the free classes of all active rows.
+    ``free`` is at least the number of free classes of all active rows.
     """
+    active = rows.active
     size = active.size if shared else free
     members, weights, start = active, np.empty(size), np.array([0, size])
     if shared:
@@ -213,8 +257,8 @@ def curvature_blocks(
         yield sampled_gram(rows.X, kernel_rows, rows.tau, members[a:z], weights[a:z])
 
 
-def _inverse_factor(gram: np.ndarray, rho: float) -> np.ndarray:
-    """F, lower triangular, with F^T F about (I + rho G)^-1; G is overwritten.
+def _inverse_factor(gram: np.ndarray, penalty: float) -> np.ndarray:
+    """F, lower triangular, with F^T F about (I + penalty G)^-1; G is overwritten.
 
     With its diagonal scaled to one the matrix has few digits to lose to features of unlike scales.
     What rounding has taken from a singular one is put back as a ridge.
@@ -226,8 +270,9 @@ def _inverse_factor(gram: np.ndarray, rho: float) -> np.ndarray:
             "the curvature of the rows is not finite: features are too large for their float type; "
             "scale them, for example with sklearn.preprocessing.StandardScaler."
         )
-    scale = (1 / np.sqrt(1 + rho * squares)).astype(gram.dtype)
-    share = np.sqrt(rho / (1 + rho * squares)).astype(gram.dtype)  # rho G itself may overflow
+    scale = (1 / np.sqrt(1 + penalty * squares)).astype(gram.dtype)
+    # penalty G itself may overflow
+    share = np.sqrt(penalty / (1 + penalty * squares)).astype(gram.dtype)
     gram *= share[:, None]
     gram *= share
     potrf, trtri = scipy.linalg.lapack.get_lapack_funcs(("potrf", "trtri"), (gram,))
@@ -240,29 +285,36 @@ def _inverse_factor(gram: np.ndarray, rho: float) -> np.ndarray:
     return np.ascontiguousarray(inverse * scale)
 
 
-def conjugate_gradients(
-    product: Callable[[np.ndarray], np.ndarray],
-    solve: Callable[[np.ndarray], np.ndarray],
-    g: Any,
-    tolerance: float,
-) -> tuple[np.ndarray, int]:
-    """P with H P = -g to ``tolerance`` in the preconditioned norm, and the products it took."""
-    P = np.zeros_like(g)
-    r = -g
-    z = solve(r)
-    direction = z.copy()
-    rz = first = float(np.vdot(r, z))
-    steps = 0
-    while steps < CG_STEPS and rz > tolerance**2 * first:
-        Hd = product(direction)
-        steps += 1
-        curvature = float(np.vdot(direction, Hd))
+class ConjugateGradients(NamedTuple):
+    """H P = -g, solved with one product with H at a time; ``solve`` is the preconditioner's."""
+
+    P: np.ndarray
+    r: np.ndarray  # residual
+    direction: np.ndarray  # of the next product
+    rz: float = 0.0  # square of the residual in the preconditioned norm
+    first: float = 0.0  # that at the beginning
+    products: int = 0
+
+    @classmethod
+    def begin(cls, g: np.ndarray, solve: Callable[[np.ndarray], np.ndarray]) -> ConjugateGradients:
+        z = solve(-g)
+        rz = float(np.vdot(-g, z))
+        return cls(np.zeros_like(g), -g, z, rz, rz)
+
+    def is_done(self, tolerance: float) -> bool:
+        return self.products >= CG_STEPS or not self.rz > tolerance**2 * self.first
+
+    def after(
+        self, Hd: np.ndarray, solve: Callable[[np.ndarray], np.ndarray]
+    ) -> ConjugateGradients:
+        """After a product with H."""
+        products, curvature = self.products + 1, float(np.vdot(self.direction, Hd))
         if not curvature > 0:  # rounding has the upper hand
-            break
-        P += (rz / curvature) * direction
-        r -= (rz / curvature) * Hd
+            return self._replace(rz=0.0, products=products)
+        t = self.rz / curvature
+        P, r = self.P + t * self.direction, self.r - t * Hd
         z = solve(r)
-        new = float(np.vdot(r, z))
-        direction = z + (new / rz) * direction
-        rz = new
-    return P, steps
+        rz = float(np.vdot(r, z))
+        return ConjugateGradients(
+            P, r, z + (rz / self.rz) * self.direction, rz, self.first, products
+        )

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import by_type, kernel
-from ._steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
+from dask_mcsvm.solvers._jit import by_type, kernel
+from dask_mcsvm.solvers._steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
 
 
-def prox_row(loss, v, y, rho, b, u):
-    """b of z = argmin loss(z) + (rho/2) ‖z - v‖²; returns what the dual is linear in, l(alpha)/C.
+def prox_row(loss, v, y, penalty, b, u):
+    """b of z = argmin loss(z) + (penalty/2) ‖z - v‖²; returns l(alpha)/C, which the dual adds up.
 
-    The same as `block_step` from alpha = 0 with scores v, A = 1/rho and C = 1.
+    The same as `block_step` from alpha = 0 with scores v, A = 1/penalty and C = 1.
     """
 
 
@@ -31,7 +31,7 @@ def free_classes(loss, b, y, classes):
 
 
 def project_free(loss, t, q):
-    """t[:q], a change of v on the free classes, becomes the change of -b/rho there.
+    """t[:q], a change of v on the free classes, becomes the change of -b/penalty there.
 
     An orthogonal projection J on the span of the free variables' coefficients. Of
     Lee-Lin-Wahba it leaves out the part common to all classes.
@@ -60,16 +60,16 @@ def best_rival(v, y):
 
 
 @by_type(prox_row)
-def _prox_row(loss, v, y, rho, b, u):
+def _prox_row(loss, v, y, penalty, b, u):
     if loss.instance_class is CS:
 
-        def crammer_singer(loss, v, y, rho, b, u):
+        def crammer_singer(loss, v, y, penalty, b, u):
             top = best_rival(v, y) + 1.0
             if v[y] >= top:
                 b[:] = 0
                 return 0.0
             for m in range(loss.k):
-                u[m] = rho * (v[m] + (m != y) - top) + (m == y)
+                u[m] = penalty * (v[m] + (m != y) - top) + (m == y)
             theta = simplex_threshold(u, loss.k, 1.0)
             for m in range(loss.k):
                 b[m] = (m == y) - max(0.0, u[m] - theta)  # [CS-S]
@@ -79,11 +79,11 @@ def _prox_row(loss, v, y, rho, b, u):
 
     if loss.instance_class is OVR:
 
-        def one_vs_rest(loss, v, y, rho, b, u):
+        def one_vs_rest(loss, v, y, penalty, b, u):
             linear = 0.0
             for m in range(loss.k):
                 sign = 1.0 if m == y else -1.0
-                alpha = min(max(rho * (1.0 - sign * v[m]), 0.0), 1.0)  # [OVR-S]
+                alpha = min(max(penalty * (1.0 - sign * v[m]), 0.0), 1.0)  # [OVR-S]
                 b[m] = sign * alpha
                 linear += alpha
             return linear
@@ -92,7 +92,7 @@ def _prox_row(loss, v, y, rho, b, u):
 
     is_llw = loss.instance_class is LLW
 
-    def coupled(loss, v, y, rho, b, u):
+    def coupled(loss, v, y, penalty, b, u):
         kappa = -1.0 / loss.k if is_llw else 1.0
         own = 0.0 if is_llw else np.float64(v[y])
         b[:] = 0
@@ -100,7 +100,7 @@ def _prox_row(loss, v, y, rho, b, u):
             return 0.0
         for m in range(loss.k):
             if m != y:
-                u[m + 1 if m < y else m] = rho * (1.0 + v[m] - own)
+                u[m + 1 if m < y else m] = penalty * (1.0 + v[m] - own)
         S = clipped_sum_root(u, loss.k, kappa, 1.0, 0.0)
         linear = 0.0
         for m in range(loss.k):
@@ -246,50 +246,50 @@ def _is_centred(loss):
 
 
 @kernel
-def shifted(loss, S, T, t, held, rho, i, v):
-    """v = s_i + t·(scores of the direction) - B(held_i)/rho, the point whose prox is taken."""
+def shifted(loss, S, T, t, fixed, penalty, i, v):
+    """v = s_i + t·(scores of the direction) - B(fixed_i)/penalty: the prox is taken there."""
     common = 0.0
     if is_centred(loss):
         for m in range(v.size):
-            common += held[i, m]
+            common += fixed[i, m]
         common /= v.size
     if t == 0:
         for m in range(v.size):
-            v[m] = S[i, m] - (held[i, m] - common) / rho[i]
+            v[m] = S[i, m] - (fixed[i, m] - common) / penalty[i]
     else:
         for m in range(v.size):
-            v[m] = S[i, m] + t * T[i, m] - (held[i, m] - common) / rho[i]
+            v[m] = S[i, m] + t * T[i, m] - (fixed[i, m] - common) / penalty[i]
 
 
 @kernel
-def settle(loss, S, held, rho, y, C, b, Cb, out):
-    """b = prox at S - held/rho for a block of rows, each with its own rho, and Cb = C_i b_i.
+def prox_rows(loss, S, fixed, penalty, y, C, b, Cb, out):
+    """b = prox at S - fixed/penalty of a block of rows, each with its penalty, and Cb = C_i b_i.
 
-    out: Σ C_i loss(s_i), Σ l(alpha_i), the largest |b - held|/rho: how far a score is from the one
-    it was split into.
+    out: Σ C_i loss(s_i), Σ l(alpha_i), the largest |b - fixed|/penalty: how far a score is from the
+    one it was split into.
     """
     k = loss.k
     v, u = np.empty(k), np.empty(k)
     primal, linear, worst = 0.0, 0.0, 0.0
     for i in range(y.size):
-        shifted(loss, S, S, 0.0, held, rho, i, v)
-        linear += C[i] * prox_row(loss, v, y[i], rho[i], b[i], u)
+        shifted(loss, S, S, 0.0, fixed, penalty, i, v)
+        linear += C[i] * prox_row(loss, v, y[i], penalty[i], b[i], u)
         primal += C[i] * row_loss(loss, S[i], y[i])
         for m in range(k):
             Cb[i, m] = C[i] * b[i, m]
-            worst = max(worst, abs(np.float64(b[i, m]) - held[i, m]) / rho[i])
+            worst = max(worst, abs(np.float64(b[i, m]) - fixed[i, m]) / penalty[i])
     out[0], out[1], out[2] = primal, linear, worst
 
 
 @kernel
-def slope(loss, S, T, t, held, rho, y, C):
+def slope(loss, S, T, t, fixed, penalty, y, C):
     """-Σ C_i b_i·t_i at S + t T: the derivative along T of the smoothed losses of these rows."""
     k = loss.k
     v, u, b = np.empty(k), np.empty(k), np.empty(k)
     total = 0.0
     for i in range(y.size):
-        shifted(loss, S, T, t, held, rho, i, v)
-        prox_row(loss, v, y[i], rho[i], b, u)
+        shifted(loss, S, T, t, fixed, penalty, i, v)
+        prox_row(loss, v, y[i], penalty[i], b, u)
         along = 0.0
         for m in range(k):
             along += b[m] * T[i, m]
@@ -298,7 +298,7 @@ def slope(loss, S, T, t, held, rho, y, C):
 
 
 @kernel
-def examine_scores(loss, S, y, C, alpha, B):
+def certify_scores(loss, S, y, C, alpha, B):
     """Σ C_i loss(s_i) and Σ l(alpha_i) of a block in float64; B becomes B(alpha), feasible.
 
     alpha (m, k) is C_i b_i, rounded as it will be stored.

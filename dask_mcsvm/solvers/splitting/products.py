@@ -1,4 +1,4 @@
-"""Products of a block of rows with what splitting multiplies them by, of which there are three."""
+"""Products of a block of rows with W and with multipliers, and the blocks of a pass."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from ._jit import kernel
-from ._newton import CurvedRows, curve
-from ._rows import as_rows, read_only, row_axpy
+from dask_mcsvm.solvers._jit import kernel
+from dask_mcsvm.solvers._rows import read_only, row_axpy
 
 Array = npt.NDArray[Any]
 
@@ -31,17 +30,29 @@ def block_rows(X: Any) -> int:
     return max(FEWEST_ROWS, min(MOST_ROWS, room))
 
 
+def row_views(X: Any) -> Iterator[tuple[slice, Any]]:
+    """Blocks of X and where they are, as views."""
+    n, height = X.shape[0], block_rows(X)
+    for first in range(0, n, height):
+        last = min(first + height, n)
+        if not sp.issparse(X):
+            yield slice(first, last), X[first:last]
+            continue
+        one, end = X.indptr[first], X.indptr[last]
+        parts = X.data[one:end], X.indices[one:end], X.indptr[first : last + 1] - one
+        shape = last - first, X.shape[1]
+        yield slice(first, last), sp.csr_array(parts, shape=shape, copy=False)
+
+
 def float64_blocks(X: Any) -> Iterator[tuple[slice, Any]]:
     """Blocks of X in float64 and where they are; dense ones are the same memory over and over."""
-    n, height = X.shape[0], block_rows(X)
-    room = None if sp.issparse(X) else np.empty((min(n, height), X.shape[1]))
-    for first in range(0, n, height):
-        here = slice(first, first + height)
+    room = None if sp.issparse(X) else np.empty((min(X.shape[0], block_rows(X)), X.shape[1]))
+    for here, rows in row_views(X):
         if room is None:
-            yield here, X[here].astype(np.float64)
+            yield here, rows.astype(np.float64)
         else:
-            block = room[: min(height, n - first)]
-            block[:] = X[here]
+            block = room[: rows.shape[0]]
+            block[:] = rows
             yield here, block
 
 
@@ -76,16 +87,3 @@ def add_weighted(rows, B, out):
         for m in range(B.shape[1]):
             if B[i, m] != 0:
                 row_axpy(rows, i, out[m], out.dtype.type(0), B[i, m])
-
-
-def curvature(loss: Any, rows: CurvedRows, active: Array, P: Array) -> Array:
-    """Σ C_i x_i ⊗ J_i (P x_i) over the active rows, (k, d + 1).
-
-    In the rows' own type, kept in float64: a direction has digits to spare.
-    """
-    out = np.zeros(P.shape, rows.X.dtype)
-    curve(
-        loss, as_rows(rows.X), rows.tau, active, read_only(rows.y), read_only(rows.C), rows.b,
-        P.astype(rows.X.dtype), out,
-    )  # fmt: skip
-    return out.astype(np.float64)
