@@ -40,10 +40,10 @@ def pose_lazy(
     problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype)
     plan = make_dask_plan(
         n=source.n, d=source.n_features, nnz=source.nnz, counts=source.counts,
-        chunks=len(source.sizes), mean_square=source.mean_square, dtype=dtype,
-        formulation=settings.formulation, tau=problem.tau, solver=settings.solver,
-        options=settings.options, memory_limit=settings.memory_limit,
-        scale=source.row_scale(factors),
+        chunks=len(source.sizes), mean_square=source.mean_square,
+        cost_square=source.cost_square(factors), dtype=dtype, formulation=settings.formulation,
+        tau=problem.tau, solver=settings.solver, options=settings.options,
+        memory_limit=settings.memory_limit, scale=source.row_scale(factors),
     )  # fmt: skip
     return problem, plan, runner
 

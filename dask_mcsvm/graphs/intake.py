@@ -28,6 +28,7 @@ class ChunkFacts(NamedTuple):
     checksum: int  # of rows, codes and weights
     is_sparse: bool
     row_sum: Array  # (d,) float64, Σ x_i of dense rows; (0,) of others
+    weighted_squares: Array  # (k,) float64, Σ weight_i ‖x_i‖² of each class
 
 
 #: The sum of the rows is worth keeping up to so many features.
@@ -68,6 +69,7 @@ def chunk_facts(
         checksum(X, codes, w),
         bool(sp.issparse(X)),
         row_sum(X, used),
+        np.bincount(codes, w * square, minlength=k),
     )
 
 

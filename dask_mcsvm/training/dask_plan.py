@@ -88,7 +88,7 @@ class DaskPlan:
     passes: int
     groups: tuple[tuple[int, ...], ...]
     rho: float
-    square: float  # mean of ‖x_i‖² + tau²
+    square: float  # mean of ‖x_i‖² + tau², by C_i
     save_every: int
 
     @property
@@ -150,6 +150,7 @@ def make_dask_plan(
     counts: np.ndarray,
     chunks: int,
     mean_square: float,
+    cost_square: float,
     dtype: np.dtype[Any],
     formulation: str,
     tau: float,
@@ -158,7 +159,10 @@ def make_dask_plan(
     memory_limit: int | None = None,
     scale: RowScale | None = None,
 ) -> DaskPlan:
-    """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose."""
+    """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose.
+
+    ``mean_square`` and ``cost_square`` are means of ‖x_i‖²: of all rows alike, and by their C_i.
+    """
     k = counts.size
     why = splitting_pays(n, d, k, scale) if solver == "auto" and not options else None
     room = min(WHOLE_MODEL, memory_limit or WHOLE_MODEL)
@@ -189,7 +193,7 @@ def make_dask_plan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, blocks=blocks if chosen == "shards" else chunks,
         lanes=lanes, slices=slices, groups=groups, rho=stiffness(n, mean_square, tau),
-        square=mean_square + tau**2,
+        square=cost_square + tau**2,
         passes=given.get("passes", PASSES if chosen == "splitting" else 1),
         save_every=given.get("save_every", SAVE_EVERY),
     )  # fmt: skip

@@ -71,6 +71,11 @@ class LazySource:
         used = sum(int(fact.counts.sum()) for fact in self.facts)
         return sum(fact.square_sum for fact in self.facts) / max(1, used)
 
+    def cost_square(self, factors: Array) -> float:
+        """Mean of ‖x_i‖² by C_i; ``factors`` (k,) is C times the class weight."""
+        squares = np.sum([fact.weighted_squares for fact in self.facts], axis=0)
+        return float(factors @ squares) / float(factors @ self.class_totals)
+
     def row_scale(self, factors: Array) -> RowScale | None:
         """How large dense rows are, times their mean cost; None of rows that are not all dense."""
         sums = [fact.row_sum for fact in self.facts]

@@ -109,6 +109,19 @@ def test_chunks_reach_what_rows_in_memory_reach(name, tmp_path):
     assert model.certify(X, y, weights).gap == pytest.approx(model.primal_ - model.dual_, abs=1e-6)
 
 
+def test_long_rows_of_chunks_are_measured_by_the_mean_by_cost(blobs):
+    X, y = blobs()
+    X = X * np.linspace(0.1, 3.0, y.size)[:, None]
+    weights, classes = np.linspace(0.0, 2.0, y.size), np.unique(y)
+    by_class = dict(zip(classes.tolist(), np.geomspace(0.1, 10.0, classes.size), strict=True))
+    model = LinearMCSVC(
+        solver="splitting", class_weight=by_class, fit_intercept=False, tol=0, max_epochs=1
+    )
+    model.fit(da.from_array(X, chunks=(-(-y.size // 3), -1)), y, weights)
+    cost = weights * np.vectorize(by_class.get)(y)
+    assert model.plan_.square == pytest.approx(np.average((X * X).sum(axis=1), weights=cost))
+
+
 def test_too_many_features_of_chunks_are_refused_and_shards_named():
     X = da.zeros((20, 5000), chunks=(10, -1))
     message = r"takes up to 4,096 features, but X has 5,000; use solver='shards'\.$"

@@ -14,8 +14,9 @@ BIG = dict(n=400_000, d=100_000, nnz=52_000_000, chunks=8)
 def plan(k=20, options=None, **shape):
     given = dict(n=1000, d=50, nnz=20_000, chunks=6) | shape
     return make_dask_plan(
-        counts=np.full(k, given["n"] // k), mean_square=1.0, dtype=np.dtype(np.float32),
-        formulation="crammer_singer", tau=1.0, solver="auto", options=options, **given,
+        counts=np.full(k, given["n"] // k), mean_square=1.0, cost_square=1.0,
+        dtype=np.dtype(np.float32), formulation="crammer_singer", tau=1.0, solver="auto",
+        options=options, **given,
     )  # fmt: skip
 
 
