@@ -50,7 +50,7 @@ class Request(NamedTuple):
     phase: int
     columns: Array  # (k, d + 1) the W to evaluate, or the direction of a product
     penalty: float
-    moves: bool  # the multipliers become those last found, before W is evaluated
+    moves: bool  # those last found become the fixed multipliers, before W is evaluated
     stride: int
     free: Array  # (k,)
     shared: bool
@@ -95,14 +95,11 @@ class NewtonState:
 
     def arrays(self) -> dict[str, Array]:
         """Every field by name, those of `cg` and `length` one by one."""
-        found = {}
-        for name in (each.name for each in fields(self)):
-            value = getattr(self, name)
-            parts = value._asdict() if isinstance(value, tuple) else {}
-            found |= {f"{name}_{part}": np.asarray(x) for part, x in parts.items()} or {
-                name: np.asarray(value)
-            }
-        return found
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("cg", "length"):
+            parts = values.pop(name)._asdict()
+            values |= {f"{name}_{part}": value for part, value in parts.items()}
+        return {name: np.asarray(value) for name, value in values.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> NewtonState:
@@ -124,7 +121,7 @@ class NewtonState:
     @property
     def fixed_is_better(self) -> bool:
         """Whether the dual is that of the fixed multipliers, not of those last found."""
-        return not self.moves and self.dual_fixed >= self.dual_found
+        return self.dual_fixed >= self.dual_found
 
     @property
     def scale(self) -> float:
@@ -201,6 +198,8 @@ class Newton:
         point, H = state.point, self._centred(seen.H)
         g = point - H
         primal = 0.5 * float(np.vdot(point, point)) + float(seen.sums[0])
+        if state.moves:
+            state.dual_fixed, state.scale_fixed = state.dual_found, state.scale_found
         state.scale_found, state.dual_found = rules.best_multiple(
             float(seen.sums[1]), float(np.vdot(H, H))
         )
@@ -233,8 +232,7 @@ class Newton:
         state.phase = EVALUATE
 
     def _move_multipliers(self, state: NewtonState) -> None:
-        """Fix the multipliers found, with a penalty that suits the steps it took."""
-        state.dual_fixed, state.scale_fixed = state.dual_found, state.scale_found
+        """Fix the multipliers found in the next pass, with a penalty that suits the steps."""
         state.penalty = rules.next_penalty(state.penalty, state.steps - state.easy)
         state.steps, state.easy, state.norm_before = 0, 0, 0.0
         state.phase, state.moves = EVALUATE, True

@@ -51,8 +51,9 @@ class BlockRows(NamedTuple):
     def views(self) -> Iterator[tuple[slice, BlockRows]]:
         """Blocks of a size that suits a pass, and where they are."""
         for here, X in row_views(self.X):
-            mine = self.y[here], self.C[here], self.ids[here], self.parts[here]
-            yield here, BlockRows(X, *map(read_only, mine), *self[5:])
+            y, C = read_only(self.y[here]), read_only(self.C[here])
+            ids, parts = self.ids[here], self.parts[here]
+            yield here, self._replace(X=X, y=y, C=C, ids=ids, parts=parts)
 
 
 # -- objectives and gradient -----------------------------------------------------------------------
@@ -117,8 +118,8 @@ def add_answers(answers: Sequence[Any]) -> Any:
         X, weights, diagonal = zip(*answers, strict=True)
         return Sample(np.concatenate(X), np.concatenate(weights), _sum(diagonal))
     if isinstance(first, CurvedRows):
-        X, y, C, b = (np.concatenate([a[j] for a in answers]) for j in range(4))
-        return CurvedRows(X, y, C, b, np.arange(y.size), first.tau)
+        rows, y, C, b = (np.concatenate([a[j] for a in answers]) for j in range(4))
+        return CurvedRows(rows, y, C, b, np.arange(y.size), first.tau)
     return _sum(answers)
 
 
