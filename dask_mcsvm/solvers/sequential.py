@@ -17,7 +17,13 @@ from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import examine, finish_block, weights_block
 from .duals import Duals
-from .intercept import SLICES, UNIFORM_PACE, SoftIntercept, stiffness
+from .intercept import (
+    UNIFORM_PACE,
+    SoftIntercept,
+    cut_visits,
+    stiffness,
+    visits_between_moves,
+)
 from .sdm import (
     Data,
     Frequencies,
@@ -208,7 +214,7 @@ class SequentialDual:
             return sweep(order)
         parts = []
         # After as many visits whatever the length: a sweep over few rows would move it too often.
-        for part in np.array_split(order, max(1, SLICES * order.size // self.n)):
+        for part in cut_visits(order, visits_between_moves(self.n)):
             self.soft.loosen(self.W, self.shift)
             parts.append(sweep(part))
             self.dual += self.soft.settle(self.W, self.shift)
