@@ -35,7 +35,7 @@ def test_linear_models(name, formulation):
     assert model.get_params()["formulation"] == formulation
     assert model.plan_.formulation == model._trained.formulation
     assert sp.issparse(model.coef_) == (name == "linear-sparse")
-    assert model.history_[-1]["epoch"] <= model.n_iter_ < 10
+    assert model.history_[-1]["epoch"] <= model.n_iter_
     assert describe(FOLDER / f"{name}.zarr")["estimator"] == "LinearMCSVC"
 
 
