@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from typing import Any, Self
@@ -17,12 +17,21 @@ from dask_mcsvm import __version__
 from dask_mcsvm._validation import is_lazy
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._certificate import Trained
+from dask_mcsvm.estimators._file_checks import (
+    check_classes,
+    check_fitted,
+    check_names,
+    check_parts,
+    check_trained,
+    check_versions,
+    check_weights,
+)
 from dask_mcsvm.estimators._model import refuse_files
 from dask_mcsvm.storage import (
     absolute_path,
     decode_classes,
     encode_classes,
-    load_model,
+    load_with_parts,
     save_model,
 )
 from dask_mcsvm.training import DASK_SOLVERS, EARLY_SHRINK, PassPlan, Plan
@@ -146,20 +155,23 @@ class ModelFile:
         ModelFormatError
             Not a model of this class, of another version, never finished, or damaged.
         """
-        arrays, meta = load_model(path)
+        arrays, meta, stamps = load_with_parts(path)
         found = meta.get("estimator")
         if found != KIND:
+            found = found if isinstance(found, str) else None
             raise ModelFormatError(
                 f"{os.fspath(path)}: holds a {found or 'model of another kind'}, not a {KIND}; "
                 f"load it with {f'{found}.load' if found else 'dask_mcsvm.storage.load_model'}."
             )
         model = cls()
-        _set_parameters(model, meta["parameters"], path)
         try:
+            _set_parameters(model, meta["parameters"], path)
             if "parts" in meta:
-                arrays["W"] = _weights_in_parts(path, meta)
+                arrays["W"] = _weights_in_parts(path, meta, stamps)
             vars(model).update(_fitted(arrays, meta))
-        except (KeyError, TypeError, ValueError) as error:
+        except ModelFormatError:
+            raise
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
             raise ModelFormatError(
                 f"{os.fspath(path)}: its parts do not make a {KIND} ({error}); save it again with "
                 "save(..., overwrite=True)."
@@ -271,10 +283,12 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
     """The fitted attributes, checked to belong together."""
     W, intercept, totals = (arrays[name] for name in ("W", "intercept", "class_totals"))
     classes, plain, trained = decode_classes(meta["classes"]), meta["fitted"], meta["trained"]
-    d, k = plain["n_features_in_"], classes.size
-    shapes = {"W": W.shape, "intercept": intercept.shape, "class_totals": totals.shape}
-    if shapes != {"W": (d, k), "intercept": (k,), "class_totals": (k,)}:
-        raise ValueError(f"{k} classes and {d} features, but shapes {shapes}")
+    check_classes(classes)
+    check_fitted(plain)
+    check_weights(W, intercept, totals, plain["n_features_in_"], classes.size)
+    check_names(meta["feature_names"], plain["n_features_in_"])
+    check_trained(trained)
+    check_versions(meta["versions"])
     attributes: dict[str, Any] = {name: plain[name] for name in PLAIN}
     if meta["feature_names"] is not None:
         attributes["feature_names_in_"] = np.array(meta["feature_names"], dtype=object)
@@ -283,7 +297,7 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
         "intercept_": intercept,
         "classes_": classes,
         "plan_": _plan(meta["plan"]),
-        "notes_": meta["notes"],
+        "notes_": dict(meta["notes"]),
         "_versions": meta["versions"],
         "_trained": Trained(
             **{
@@ -296,16 +310,22 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _weights_in_parts(path: str | os.PathLike[str], meta: Mapping[str, Any]) -> Any:
+def _weights_in_parts(
+    path: str | os.PathLike[str], meta: Mapping[str, Any], stamps: Sequence[int]
+) -> Any:
     """W (d, k) as a Dask array that reads the parts of a model file."""
     from dask_mcsvm.graphs.model_files import read_weights  # imports Dask
 
     d, parts = meta["fitted"]["n_features_in_"], meta["parts"]
-    return read_weights(absolute_path(path), parts["classes"], d, np.dtype(parts["dtype"]))
+    check_parts(parts, stamps, d, decode_classes(meta["classes"]).size)
+    dtype = np.dtype(parts["dtype"])
+    return read_weights(absolute_path(path), parts["classes"], d, dtype, stamps)
 
 
 def _plan(stored: dict[str, Any]) -> Any:
     """The plan, or None if another release planned otherwise: that run is over anyway."""
+    if not isinstance(stored.get("solver", ""), str):
+        raise ValueError(f"solver is {stored['solver']!r:.60}")
     by_pass = stored.get("solver") == EARLY_SHRINK or "memory_limit" in stored
     kind: type[Any] = PassPlan if by_pass else Plan
     if stored.get("solver") in DASK_SOLVERS and not by_pass:

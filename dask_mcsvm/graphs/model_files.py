@@ -20,6 +20,7 @@ from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
+from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.storage import read_part, write_part
 
 from ._blocks import GroupWeights
@@ -73,13 +74,23 @@ def write_weights(
     return graph, keys
 
 
-def read_weights(path: str, widths: Sequence[int], n_rows: int, dtype: Any) -> da.Array:
-    """W (n_rows, k) lazily, a chunk per file; all its rows are in each."""
-    name = f"weights-{tokenize(path, tuple(widths), n_rows, dtype)}"
+def read_weights(
+    path: str,
+    widths: Sequence[int],
+    n_rows: int,
+    dtype: Any,
+    stamps: Sequence[int | None] | None = None,
+) -> da.Array:
+    """W (n_rows, k) lazily, a chunk per file; all its rows are in each.
+
+    ``stamps`` are those of the files, if others may take their place (`load_with_parts`).
+    """
+    stamps = [None] * len(widths) if stamps is None else stamps
+    name = f"weights-{tokenize(path, tuple(widths), n_rows, dtype, tuple(stamps))}"
     graph: Graph = {}
-    for f in range(len(widths)):
+    for f, (width, stamp) in enumerate(zip(widths, stamps, strict=True)):
         key = (name, 0, f)
-        graph[key] = Task(key, read_part, path, f)
+        graph[key] = Task(key, read_columns, path, f, (n_rows, width), np.dtype(dtype), stamp)
     meta: Array = np.empty((0, 0), dtype)
     return da.Array(graph, name, ((n_rows,), tuple(widths)), dtype=dtype, meta=meta)
 
@@ -161,6 +172,19 @@ def write_columns(pieces: Sequence[Part], path: str, part: int) -> None:
     for places, columns in pieces:
         W[:, places] = columns
     write_part(path, part, W)
+
+
+def read_columns(
+    path: str, part: int, shape: tuple[int, int], dtype: np.dtype[Any], stamp: int | None
+) -> Any:
+    """The columns of W that one file holds."""
+    W = read_part(path, part, stamp)
+    if W.shape != shape or W.dtype != dtype:
+        raise ModelFormatError(
+            f"{path}: part {part} has shape {W.shape} and dtype {W.dtype}, needed are {shape} and "
+            f"{dtype}; save it again with save(..., overwrite=True)."
+        )
+    return W
 
 
 def as_block(W: Array) -> GroupWeights:

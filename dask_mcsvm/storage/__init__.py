@@ -9,6 +9,7 @@ from .libsvm import convert_libsvm
 from .model import (
     absolute_path,
     load_model,
+    load_with_parts,
     read_part,
     remove_parts,
     save_model,
@@ -27,6 +28,7 @@ __all__ = [
     "encode_classes",
     "kind_of",
     "load_model",
+    "load_with_parts",
     "open_dataset",
     "read_block",
     "read_part",

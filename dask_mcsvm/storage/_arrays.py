@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,23 +16,27 @@ from ._format import (
     Kind,
     Record,
     begin,
-    check_crcs,
     check_sizes,
     finish,
-    open_array,
+    is_count,
     read_marker,
-    read_values,
     write_array,
 )
 from ._json import from_json, to_json
 from ._place import Place
+from ._verify import open_verified, read_values
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
+def is_name(name: str) -> bool:
+    """Whether a name is one folder on every file system."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> str:
     """A name that is one folder on every file system."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise ValueError(f"{name!r} can not name an array; use letters, digits, _ . and - only.")
     return name
 
@@ -66,22 +71,46 @@ def write_store(
 
 
 def read_store(place: Place, kind: Kind) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays and meta of a store, every chunk checked against its checksum."""
-    marker = read_marker(place, kind)
-    for name, rec in marker["chunks"].items():
-        check_crcs(place, kind, name, rec)
+    """Arrays and meta of a store; every byte is compared with its checksum as it is read."""
+    marker = read_store_marker(place, kind)
+    check_sizes(place, kind, marker["chunks"])  # before memory is taken for what is not there
     arrays = {}
     for name, form in marker["arrays"].items():
         if form["stored"] == "dense":
-            arrays[name] = _read(place, kind, name)
+            arrays[name] = _read(place, kind, marker, name, form["shape"])
         else:
-            matrix = _read_csr(place, kind, name, tuple(form["shape"]))
-            arrays[name] = _dense(matrix) if form["dense"] else matrix
-    # Zarr reads a chunk that was removed since its check as fill values: look once more.
-    check_sizes(place, kind, marker["chunks"])
-    if read_marker(place, kind) != marker:
-        return read_store(place, kind)  # replaced meanwhile, arrays may be of either
-    return arrays, from_json(marker["meta"])
+            matrix = _read_csr(place, kind, marker, name, form["shape"])
+            arrays[name] = _dense(place, kind, name, matrix) if form["dense"] else matrix
+    return arrays, marker["meta"]
+
+
+def read_store_marker(place: Place, kind: Kind) -> dict[str, Any]:
+    """The marker of a store with well-formed descriptions of its arrays, its meta decoded."""
+    marker = read_marker(place, kind)
+    arrays = marker.get("arrays")
+    if not isinstance(arrays, dict) or not all(map(_is_described, arrays, arrays.values())):
+        raise kind.fault(place, "zarr.json is damaged (its list of arrays)")
+    try:
+        meta = from_json(marker.get("meta"))
+    except ValueError:
+        meta = None
+    if not isinstance(meta, dict):
+        raise kind.fault(place, "zarr.json is damaged (its meta)")
+    return {**marker, "meta": meta}
+
+
+def _is_described(name: str, form: Any) -> bool:
+    if not is_name(name) or not isinstance(form, dict):
+        return False
+    shape = form.get("shape")
+    return (
+        form.get("stored") in ("dense", "csr")
+        and isinstance(form.get("dense"), bool)
+        and isinstance(shape, list)
+        and len(shape) <= 32
+        and all(is_count(size, 1 << 62) for size in shape)
+        and (form["stored"] == "dense" or len(shape) == 2)
+    )
 
 
 def _prepare(name: str, values: Any, squeeze: bool) -> tuple[Any, bool]:
@@ -112,9 +141,14 @@ def _squeezed(values: Array) -> Any:
     return sp.csr_array((values[occupied], indices, indptr), shape=values.shape)
 
 
-def _dense(matrix: Any) -> Array:
+def _dense(place: Place, kind: Kind, name: str, matrix: Any) -> Array:
     # Not toarray(): it adds to zeros, and 0.0 + -0.0 is 0.0.
-    values = np.zeros(matrix.shape, dtype=matrix.dtype)
+    try:
+        values = np.zeros(matrix.shape, dtype=matrix.dtype)
+    except (MemoryError, ValueError):
+        raise kind.fault(
+            place, f"{name} has shape {matrix.shape}, more than memory can hold"
+        ) from None
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     values[rows, matrix.indices] = matrix.data
     return values
@@ -137,21 +171,29 @@ def _write_csr(place: Place, name: str, matrix: Any) -> dict[str, Record]:
     }
 
 
-def _read_csr(place: Place, kind: Kind, name: str, shape: tuple[int, ...]) -> Any:
-    parts = tuple(_read(place, kind, f"{name}/{part}") for part in ("data", "indices", "indptr"))
-    matrix = sp.csr_array(parts, shape=shape)
+def _read_csr(
+    place: Place, kind: Kind, marker: Mapping[str, Any], name: str, shape: Sequence[int]
+) -> Any:
+    sizes = {"data": None, "indices": None, "indptr": shape[0] + 1}
+    data, indices, indptr = (
+        _read(place, kind, marker, f"{name}/{part}", [size]) for part, size in sizes.items()
+    )
     try:
+        if not indices.dtype.kind == indptr.dtype.kind == "i":
+            raise ValueError("its indices are not integers")
+        matrix = sp.csr_array((data, indices, indptr), shape=tuple(shape))
         matrix.check_format(full_check=True)  # kernels index without looking
     except ValueError as error:
         raise kind.fault(place, f"{name} is not a matrix ({error})") from error
     return matrix
 
 
-def _read(place: Place, kind: Kind, name: str) -> Array:
-    try:
-        array = open_array(place, name)
-    except (OSError, ValueError, KeyError) as error:
-        raise kind.fault(place, f"the array {name} can not be opened") from error
-    if not array.shape:
-        return np.asarray(array[...])
-    return read_values(place, kind, name, 0, array.shape[0], array)
+def _read(
+    place: Place,
+    kind: Kind,
+    marker: Mapping[str, Any],
+    name: str,
+    shape: Sequence[int | None],
+) -> Array:
+    array = open_verified(place, kind, marker, name, shape)
+    return read_values(array, name, partial(kind.fault, place))

@@ -1,15 +1,18 @@
 """What datasets, models and checkpoints share: the commit marker, chunk records, Zarr arrays.
 
 A store is a Zarr v3 group. The attribute ``dask_mcsvm`` of its root is the commit marker: it is
-completed last and lists bytes and CRC-32 of every chunk object, so that a store is whole or not
-there. Zarr itself reads a missing chunk as its fill value without a word.
+completed last and lists bytes and CRC-32 of every chunk object and of every array's metadata, and
+the CRC-32 of itself, so that a store is whole or not there. Stores of release 0.1 list the chunks
+only.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +24,8 @@ from zarr.codecs import BloscCodec
 from dask_mcsvm import __version__
 from dask_mcsvm.errors import CheckpointError, DatasetFormatError, ModelFormatError
 
-from ._place import Place
+from ._json import parse_json
+from ._place import NotAFileError, Place
 
 MARKER = "dask_mcsvm"
 FORMAT_VERSION = 1
@@ -65,6 +69,9 @@ CHECKPOINT = Kind(
 )
 
 
+FORMAT_ERRORS = (DatasetFormatError, ModelFormatError, CheckpointError)
+
+
 # The marker --------------------------------------------------------------------------------------
 
 
@@ -85,25 +92,65 @@ def finish(
         "created_by": f"dask_mcsvm {__version__}",
         **body,
         "chunks": dict(chunks),
+        "metadata": {name: zlib.crc32(place.read_bytes(f"{name}/zarr.json")) for name in chunks},
     }
+    marker["crc32"] = _own_crc(marker)
     zarr.open_group(store=place.store(), mode="r+").update_attributes({MARKER: marker})
     return marker
 
 
 def read_marker(place: Place, kind: Kind) -> dict[str, Any]:
-    """The marker of a whole store of this kind and version; raises `kind.error` otherwise."""
+    """The marker of a whole store of this kind and version; raises `kind.error` otherwise.
+
+    Its lists of chunks are well formed; what else it holds the caller has to check.
+    """
     marker = _any_marker(place, kind)
     if marker.get("kind") != kind.name:
-        found = f"found a {marker.get('kind')}, needed a {kind.name}"
+        found = f"found a {marker.get('kind')!s:.40}, needed a {kind.name}"
         raise kind.error(f"{place.shown}: {found}; {kind.make}.")
     version = marker.get("format_version")
     if version != FORMAT_VERSION:
-        raise kind.fault(place, f"format_version is {version}, this release reads {FORMAT_VERSION}")
+        raise kind.fault(
+            place, f"format_version is {version!s:.40}, this release reads {FORMAT_VERSION}"
+        )
     if not marker.get("complete"):
         raise kind.fault(
             place, f"this {kind.name} was never finished (its commit marker is missing)"
         )
+    if "crc32" in marker and marker["crc32"] != _own_crc(marker):
+        raise kind.fault(place, "zarr.json is damaged (its checksum differs)")
+    chunks, metadata = marker.get("chunks"), marker.get("metadata", {})
+    if not (
+        isinstance(chunks, dict)
+        and all(map(_is_record, chunks.values()))
+        and isinstance(metadata, dict)
+        and all(is_count(crc, 1 << 32) for crc in metadata.values())
+    ):
+        raise kind.fault(place, "zarr.json is damaged (its list of chunks)")
     return marker
+
+
+def _own_crc(marker: Mapping[str, Any]) -> int:
+    rest = {name: value for name, value in marker.items() if name != "crc32"}
+    return zlib.crc32(json.dumps(rest, sort_keys=True).encode())
+
+
+def _is_record(rec: Any) -> bool:
+    if not isinstance(rec, dict) or not is_count(rec.get("ndim"), 33):
+        return False
+    sizes, crcs = rec.get("bytes"), rec.get("crc32")
+    return (
+        isinstance(sizes, list)
+        and isinstance(crcs, list)
+        and len(sizes) == len(crcs)
+        and all(is_count(size, 1 << 62) for size in sizes)
+        and all(is_count(crc, 1 << 32) for crc in crcs)
+    )
+
+
+def is_count(value: Any, stop: int) -> bool:
+    """Whether a value out of a file is an integer in [0, stop)."""
+    return type(value) is int and 0 <= value < stop
 
 
 def _any_marker(place: Place, kind: Kind) -> dict[str, Any]:
@@ -116,11 +163,13 @@ def _any_marker(place: Place, kind: Kind) -> dict[str, Any]:
             ) from None
         found = f"not a {kind.name} (it holds no zarr.json)"
         raise kind.error(f"{place.shown}: {found}; {kind.make}.") from None
+    except NotAFileError:
+        raise kind.fault(place, "zarr.json is not a file") from None
     try:
-        attributes = json.loads(text).get("attributes", {})
+        attributes = parse_json(text).get("attributes", {})
+        marker = attributes.get(MARKER)
     except (ValueError, AttributeError):
         raise kind.fault(place, "zarr.json is damaged") from None
-    marker = attributes.get(MARKER)
     if not isinstance(marker, dict):
         found = f"a Zarr store, but not a {kind.name} written by dask_mcsvm"
         raise kind.error(f"{place.shown}: {found}; {kind.make}.")
@@ -186,9 +235,8 @@ def _absent(dtype: np.dtype[Any]) -> Any:
 
 
 def open_array(place: Place, name: str, *, write: bool = False) -> Any:
-    """A Zarr array by the path of its store."""
+    """A Zarr array of a store that is being written; `open_verified` opens those of whole ones."""
     store = place.store(read_only=not write)
-    # Format 3 by name: arrays of format 2 may ask for pickle, which older numcodecs obey.
     mode = "r+" if write else "r"
     array: Any = zarr.open_array(store=store, path=name, mode=mode, zarr_format=3)
     if not write:
@@ -249,24 +297,21 @@ def check_sizes(place: Place, kind: Kind, chunks: Mapping[str, Record]) -> None:
                 )
 
 
-def check_crcs(place: Place, kind: Kind, name: str, rec: Record) -> None:
-    """Raise `kind.error` unless the bytes of every chunk of one array are those written."""
-    for index, crc in enumerate(rec["crc32"]):
-        key = chunk_key(rec["ndim"], index)
-        try:
-            stored = place.read_bytes(f"{name}/{key}")
-        except FileNotFoundError:
-            raise kind.fault(place, f"chunk {key} of {name} is missing") from None
-        if zlib.crc32(stored) != crc:
-            raise kind.fault(place, f"chunk {key} of {name} is damaged (its checksum differs)")
+# Room --------------------------------------------------------------------------------------------
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FREE = "free some space, or choose another path"
 
 
-def read_values(place: Place, kind: Kind, name: str, start: int, stop: int, array: Any) -> Array:
-    """Rows start:stop of an open array; what Zarr can't decode is a `kind.error`."""
+@contextmanager
+def saying_where(place: Place) -> Iterator[None]:
+    """A full disk's error with the path that was written, and what to do; others as they are.
+
+    A write that fails names no file: the system knows only its number.
+    """
     try:
-        return np.asarray(array[start:stop])
-    except (RuntimeError, ValueError, OSError) as error:
-        rows = f"{name}[{start}:{stop}]"
-        raise kind.fault(
-            place, f"{rows} can not be read ({error or type(error).__name__})"
-        ) from error
+        yield
+    except OSError as error:
+        if error.errno not in FULL or _FREE in str(error.strerror):
+            raise
+        raise OSError(error.errno, f"{error.strerror}; {_FREE}", place.shown) from error

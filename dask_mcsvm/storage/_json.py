@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,39 @@ import numpy.typing as npt
 
 # JSON has no nan or inf, and a gap may be nan.
 _FLOAT = "$float"
+
+
+# Deeper than anything we write; Python's own functions give up near 1000.
+_DEPTH = 100
+
+
+def parse_json(text: bytes) -> Any:
+    """Strict JSON of bounded depth out of a file.
+
+    Raises
+    ------
+    ValueError
+        It is not JSON, has nan or inf, or is nested too deeply.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level = [value]
+    for _ in range(_DEPTH):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, dict | list)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    if level:
+        raise ValueError("nested too deeply")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def to_json(value: Any, name: str = "meta") -> Any:
@@ -40,7 +74,7 @@ def to_json(value: Any, name: str = "meta") -> Any:
 def from_json(value: Any) -> Any:
     """What `to_json` was given (tuples come back as lists)."""
     if isinstance(value, dict):
-        if set(value) == {_FLOAT}:
+        if set(value) == {_FLOAT} and isinstance(value[_FLOAT], str):
             return float(value[_FLOAT])
         return {key: from_json(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -89,11 +123,32 @@ def encode_classes(classes: npt.ArrayLike) -> dict[str, Any]:
 def decode_classes(encoded: Mapping[str, Any]) -> npt.NDArray[Any]:
     """The array that `encode_classes` was given, read-only.
 
+    Raises
+    ------
+    ValueError
+        It is not what `encode_classes` makes.
+
     Examples
     --------
     >>> decode_classes({"dtype": "<i8", "values": [3, 7]})
     array([3, 7])
     """
-    classes = np.array(from_json(encoded["values"]), dtype=np.dtype(encoded["dtype"]))
+    try:
+        dtype, values = np.dtype(encoded["dtype"]), from_json(encoded["values"])
+        longest = max((len(value) for value in values if isinstance(value, str)), default=0)
+        kinds = {type(value) for value in values}
+        fits = isinstance(encoded["dtype"], str) and isinstance(values, list)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ValueError("the classes are damaged") from None
+    allowed = {"O": {str}, "U": {str}, "b": {bool}, "i": {int}, "u": {int}, "f": {float}}
+    if not fits or not kinds <= allowed.get(dtype.kind, set()):
+        raise ValueError("the classes are damaged")
+    # The width of strings is a claim, and each label takes as much memory.
+    if 4 * longest < dtype.itemsize and dtype.itemsize * len(values) > 1 << 28:
+        raise ValueError(f"the classes claim strings of {dtype.itemsize // 4} characters")
+    try:
+        classes = np.array(values, dtype=dtype)
+    except OverflowError:
+        raise ValueError(f"a class is out of the range of {dtype}") from None
     classes.flags.writeable = False
     return classes

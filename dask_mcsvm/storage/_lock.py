@@ -12,8 +12,10 @@ from pathlib import Path
 
 from dask_mcsvm.errors import CheckpointError
 
+from ._format import is_count
+from ._json import parse_json
 from ._owner import Owner, has_died, this_process
-from ._place import Place
+from ._place import NotAFileError, Place
 
 LOCK = "lock.json"
 GUARD = "lock.guard"
@@ -57,11 +59,13 @@ def _in_use(place: Place, owner: Owner) -> str:
 
 def _holder(place: Place) -> tuple[Owner, str] | None:
     try:
-        note = json.loads(place.read_bytes(LOCK))
-        return Owner(note["host"], int(note["pid"]), note["started"]), note["token"]
+        note = parse_json(place.read_bytes(LOCK))
+        if not is_count(note["pid"], 1 << 31):
+            raise ValueError("not the number of a process")
+        return Owner(str(note["host"]), note["pid"], str(note["started"])), note["token"]
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (LookupError, NotAFileError, TypeError, ValueError):
         raise CheckpointError(
             f"{place.shown}: {LOCK} can not be read; if no fit uses this checkpoint remove it."
         ) from None

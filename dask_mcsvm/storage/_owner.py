@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import uuid
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ def owned_name(prefix: str) -> str:
 def owner_of(name: str, prefix: str) -> Owner | None:
     """Who made an `owned_name`; None where it is no such name."""
     parts = name.removeprefix(prefix).rsplit("-", 3)
-    if not name.startswith(prefix) or len(parts) != 4 or not parts[1].isdigit():
+    if not name.startswith(prefix) or len(parts) != 4 or not re.fullmatch("[0-9]{1,9}", parts[1]):
         return None
     return Owner(parts[0], int(parts[1]), parts[2])
 

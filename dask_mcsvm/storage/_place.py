@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -61,9 +64,12 @@ class Place:
         return os.path.isdir(self.path) and not os.listdir(self.path)
 
     def read_bytes(self, key: str) -> bytes:
-        """The object at `key`; raises FileNotFoundError when there is none."""
+        """The object at `key`; raises FileNotFoundError when there is none.
+
+        Something else is a NotAFileError: nobody may ever write to a pipe.
+        """
         if self.is_local:
-            return Path(self.path, key).read_bytes()
+            return _read_regular(os.path.join(self.path, key))
         fs, root = self._filesystem()
         return bytes(fs.cat_file(f"{root}/{key}"))
 
@@ -114,13 +120,15 @@ class Place:
         folders = [""]
         while folders:
             folder = folders.pop()
-            with os.scandir(os.path.join(self.path, folder)) as entries:
-                for entry in entries:
+            # What another process removes meanwhile is no longer there.
+            with suppress(FileNotFoundError), os.scandir(os.path.join(self.path, folder)) as found:
+                for entry in found:
                     key = f"{folder}{entry.name}"
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(f"{key}/")
                     else:
-                        sizes[key] = entry.stat().st_size
+                        with suppress(FileNotFoundError):
+                            sizes[key] = entry.stat().st_size
         return sizes
 
     def remove(self) -> None:
@@ -145,6 +153,23 @@ class Place:
         return type(fs)(*fs.storage_args, **{**fs.storage_options, "asynchronous": False}), (
             store.path
         )
+
+
+class NotAFileError(OSError):
+    """A folder, pipe or device has the name of a file."""
+
+
+def _read_regular(path: str) -> bytes:
+    """The bytes of a file; never waits for the writer of a pipe."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    number = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise NotAFileError(errno.EINVAL, "is not a regular file", path)
+        with open(number, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(number)
 
 
 def as_place(path: str | os.PathLike[str] | Place) -> Place:

@@ -21,9 +21,10 @@ from types import TracebackType
 from typing import Any
 
 from . import _lock
-from ._arrays import check_name, read_store, write_store
-from ._format import CHECKPOINT, FORMAT_VERSION, check_sizes, read_marker
-from ._place import Place, as_place
+from ._arrays import check_name, is_name, read_store, write_store
+from ._format import CHECKPOINT, FORMAT_VERSION, check_sizes, is_count, read_marker, saying_where
+from ._json import parse_json
+from ._place import NotAFileError, Place, as_place
 
 POINTER = "checkpoint.json"
 _GENERATION = re.compile(r"generation-(\d{6,})")
@@ -178,14 +179,15 @@ class Checkpoint:
             blocks = {record["name"]: record["crc32"] for record in records}
             for name, crc in blocks.items():
                 _check_block(_block(place, name), crc)
-            write_store(place, CHECKPOINT, arrays or {}, meta, body={"blocks": blocks})
-            pointer = {
-                "kind": CHECKPOINT.name,
-                "format_version": FORMAT_VERSION,
-                "generation": generation,
-                "crc32": zlib.crc32(place.read_bytes("zarr.json")),
-            }
-            self._place.write_bytes(POINTER, json.dumps(pointer).encode())
+            with saying_where(self._place):
+                write_store(place, CHECKPOINT, arrays or {}, meta, body={"blocks": blocks})
+                pointer = {
+                    "kind": CHECKPOINT.name,
+                    "format_version": FORMAT_VERSION,
+                    "generation": generation,
+                    "crc32": zlib.crc32(place.read_bytes("zarr.json")),
+                }
+                self._place.write_bytes(POINTER, json.dumps(pointer).encode())
             for number in self._generations():
                 if number != generation:
                     _generation(self._place, number).remove()
@@ -212,7 +214,7 @@ class Checkpoint:
     def generation(self) -> int | None:
         """Number of the current generation; None when nothing was committed."""
         pointer = self._pointer()
-        return None if pointer is None else int(pointer["generation"])
+        return None if pointer is None else pointer["generation"]
 
     @property
     def block_names(self) -> list[str]:
@@ -220,7 +222,7 @@ class Checkpoint:
         current = self.generation
         if current is None:
             return []
-        return list(read_marker(_generation(self._place, current), CHECKPOINT)["blocks"])
+        return list(_blocks_of(_generation(self._place, current)))
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Arrays and meta of the current generation; None when nothing was committed.
@@ -259,11 +261,11 @@ class Checkpoint:
             )
         return generation, *found
 
-    def _read_generation(self, pointer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _read_generation(self, pointer: dict[str, int]) -> tuple[dict[str, Any], dict[str, Any]]:
         place = _generation(self._place, pointer["generation"])
         try:
             text = place.read_bytes("zarr.json")
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, NotAFileError):
             raise CHECKPOINT.fault(
                 self._place, f"generation {pointer['generation']} is missing"
             ) from None
@@ -271,11 +273,11 @@ class Checkpoint:
             raise CHECKPOINT.fault(
                 self._place, f"generation {pointer['generation']} is damaged (its marker differs)"
             )
-        for name, crc in read_marker(place, CHECKPOINT)["blocks"].items():
+        for name, crc in _blocks_of(place).items():
             _check_block(_block(place, name), crc)
         return read_store(place, CHECKPOINT)
 
-    def _pointer(self) -> dict[str, Any] | None:
+    def _pointer(self) -> dict[str, int] | None:
         try:
             text = self._place.read_bytes(POINTER)
         except FileNotFoundError:
@@ -284,16 +286,21 @@ class Checkpoint:
             raise CHECKPOINT.error(
                 f"{self._place.shown}: is a file, not a checkpoint; choose another path."
             ) from None
+        except NotAFileError:
+            raise CHECKPOINT.fault(self._place, f"{POINTER} is not a file") from None
         try:
-            pointer: dict[str, Any] = json.loads(text)
+            pointer = parse_json(text)
             version = pointer["format_version"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, LookupError, TypeError):
             raise CHECKPOINT.fault(self._place, f"{POINTER} is damaged") from None
         if version != FORMAT_VERSION:
-            raise CHECKPOINT.fault(
-                self._place, f"format_version is {version}, this release reads {FORMAT_VERSION}"
-            )
-        return pointer
+            found = f"format_version is {version!s:.40}, this release reads {FORMAT_VERSION}"
+            raise CHECKPOINT.fault(self._place, found)
+        generation, crc = pointer.get("generation"), pointer.get("crc32")
+        is_ours = pointer.get("kind") == CHECKPOINT.name
+        if not is_ours or not is_count(generation, 1 << 62) or not is_count(crc, 1 << 32):
+            raise CHECKPOINT.fault(self._place, f"{POINTER} is damaged")
+        return {"generation": generation, "crc32": crc}
 
     def _generations(self) -> list[int]:
         """Numbers of all generations there, whole or not."""
@@ -334,7 +341,8 @@ def write_block(path: str, generation: int, name: str, arrays: Mapping[str, Any]
     else:
         partial = place.sibling(f".{name}.{uuid.uuid4().hex}")
         try:
-            write_store(partial, CHECKPOINT, arrays, {})
+            with saying_where(place):
+                write_store(partial, CHECKPOINT, arrays, {})
             os.rename(partial.path, place.path)
         except OSError:
             if _record(place) is None:  # not because another run of this task was first
@@ -351,10 +359,20 @@ def read_block(path: str, generation: int, name: str) -> dict[str, Any]:
     return read_store(_block(_generation(as_place(path), generation), name), CHECKPOINT)[0]
 
 
+def _blocks_of(generation: Place) -> dict[str, int]:
+    """Names of the blocks of a generation, and the checksums of their markers."""
+    blocks = read_marker(generation, CHECKPOINT).get("blocks")
+    if not isinstance(blocks, dict) or not all(
+        is_name(name) and is_count(crc, 1 << 32) for name, crc in blocks.items()
+    ):
+        raise CHECKPOINT.fault(generation, "zarr.json is damaged (its list of blocks)")
+    return blocks
+
+
 def _record(place: Place) -> BlockRecord | None:
     try:
         marker = place.read_bytes("zarr.json")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, NotAFileError):
         return None
     if not place.is_local:
         try:

@@ -15,10 +15,12 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.base import tokenize
 
-from ._format import DATASET, Array, check_crcs, check_sizes, read_marker
+from ._dataset_marker import read_dataset_marker
+from ._format import DATASET, Array, check_sizes
 from ._json import decode_classes
 from ._place import Place, as_place
 from ._read import read_codes, read_csr, read_dense, read_row_starts, read_weights
+from ._replace import read_current
 
 VALIDATE_ROWS = 1 << 20
 
@@ -28,6 +30,8 @@ class Dataset:
     """A dataset on disk: where it is and what it holds; rows are read when asked for.
 
     Small and picklable, so that tasks can carry it. `open_dataset` and `write_dataset` make it.
+    What is read is compared with its checksums. If the dataset is replaced meanwhile, or damaged,
+    reading raises DatasetFormatError; rows of two versions never mix.
 
     Attributes
     ----------
@@ -92,7 +96,7 @@ class Dataset:
         csr_matrix or ndarray of shape (stop - start, d)
         """
         self._check_range(start, stop)
-        return _read_x(self._place, self.id, self.is_sparse, self.shape[1], start, stop)
+        return _read_x(self._place, self.id, self.is_sparse, start, stop)
 
     def read_block(self, b: int) -> Any:
         """The rows of block `b`, as `read_rows` gives them."""
@@ -107,7 +111,7 @@ class Dataset:
         """
         stop = self.shape[0] if stop is None else stop
         self._check_range(start, stop)
-        return read_codes(self._place, self.id, self.n_classes, start, stop)
+        return read_codes(self._place, self.id, start, stop)
 
     def read_block_labels(self, b: int) -> npt.NDArray[np.int32]:
         """Class codes of block `b`."""
@@ -137,10 +141,10 @@ class Dataset:
         """
         d = self.shape[1]
         meta = sp.csr_matrix((0, d), dtype=self.dtype) if self.is_sparse else None
-        read = partial(_read_x, self._place, self.id, self.is_sparse, d)
+        read = partial(_read_x, self._place, self.id, self.is_sparse)
         X = self._lazy("x", read, (self._block_rows, (d,)), self.dtype, meta)
         if not labels:
-            codes = partial(read_codes, self._place, self.id, self.n_classes)
+            codes = partial(read_codes, self._place, self.id)
             return X, self._lazy("codes", codes, (self._block_rows,), np.dtype(np.int32))
         names = partial(_read_labels, self._place, self.id, self.classes)
         return X, self._lazy("labels", names, (self._block_rows,), self.classes.dtype)
@@ -153,21 +157,19 @@ class Dataset:
         return self._lazy("weights", read, (self._block_rows,), np.dtype(np.float64))
 
     def validate(self) -> None:
-        """Read everything once: every chunk's checksum, the labels' range, the rows' bounds.
+        """Read everything once, as any reader does: checksums, the labels' range, rows' bounds.
 
         Raises
         ------
         DatasetFormatError
             The first fault found.
         """
-        marker = read_marker(self._place, DATASET)
-        for name, rec in marker["chunks"].items():
-            check_crcs(self._place, DATASET, name, rec)
         for start in range(0, self.shape[0], VALIDATE_ROWS):
-            self.read_labels(start, min(start + VALIDATE_ROWS, self.shape[0]))
-        if self.is_sparse:
-            for b in range(self.n_blocks):
-                self.read_block(b)
+            stop = min(start + VALIDATE_ROWS, self.shape[0])
+            self.read_labels(start, stop)
+            self.read_weights(start, stop)
+        for b in range(self.n_blocks):
+            self.read_block(b)
 
     @property
     def _place(self) -> Place:
@@ -205,12 +207,12 @@ def _read_chunk(read: Any, block_info: Any = None) -> Any:
     return read(start, stop)
 
 
-def _read_x(place: Place, id: str, sparse: bool, d: int, start: int, stop: int) -> Any:
-    return read_csr(place, id, d, start, stop) if sparse else read_dense(place, id, start, stop)
+def _read_x(place: Place, id: str, sparse: bool, start: int, stop: int) -> Any:
+    return (read_csr if sparse else read_dense)(place, id, start, stop)
 
 
 def _read_labels(place: Place, id: str, classes: Array, start: int, stop: int) -> Array:
-    labels: Array = classes[read_codes(place, id, len(classes), start, stop)]
+    labels: Array = classes[read_codes(place, id, start, stop)]
     return labels
 
 
@@ -218,6 +220,13 @@ def _fingerprint(marker: dict[str, Any]) -> str:
     sums = {name: rec["crc32"] for name, rec in marker["chunks"].items()}
     parts = [marker[key] for key in ("n", "d", "nnz", "dtype", "classes", "row_offsets")]
     return f"{zlib.crc32(json.dumps([parts, sums], sort_keys=True).encode()):08x}"
+
+
+def _read_marker(place: Place, verify: bool) -> dict[str, Any]:
+    marker = read_dataset_marker(place)
+    if verify:
+        check_sizes(place, DATASET, marker["chunks"])
+    return marker
 
 
 def open_dataset(path: str | os.PathLike[str], *, verify: bool = True) -> Dataset:
@@ -228,8 +237,8 @@ def open_dataset(path: str | os.PathLike[str], *, verify: bool = True) -> Datase
     path : str or path-like
         Local path or fsspec URL.
     verify : bool
-        Check by a listing that every chunk is there with its size. `Dataset.validate` reads
-        them too.
+        Check by a listing that every chunk is there with its size. Their bytes are compared with
+        their checksums when they are read.
 
     Returns
     -------
@@ -255,9 +264,7 @@ def open_dataset(path: str | os.PathLike[str], *, verify: bool = True) -> Datase
     >>> folder.cleanup()
     """
     place = as_place(path)
-    marker = read_marker(place, DATASET)
-    if verify:
-        check_sizes(place, DATASET, marker["chunks"])
+    marker = read_current(place, DATASET, partial(_read_marker, verify=verify))
     norm = marker["max_row_norm"]
     return Dataset(
         path=place.path,

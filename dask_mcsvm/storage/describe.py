@@ -7,9 +7,10 @@ from typing import Any
 
 from dask_mcsvm.errors import DatasetFormatError
 
-from ._format import DATASET, MODEL, check_sizes, read_marker, state_of
-from ._json import from_json
+from ._arrays import read_store_marker
+from ._format import DATASET, MODEL, check_sizes, state_of
 from ._place import Place, as_place
+from ._replace import read_current
 from .checkpoint import POINTER, Checkpoint
 from .dataset import open_dataset
 
@@ -92,13 +93,18 @@ def _dataset(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _model(place: Place) -> dict[str, Any]:
-    marker = read_marker(place, MODEL)
-    check_sizes(place, MODEL, marker["chunks"])
+    marker = read_current(place, MODEL, _model_marker)
     arrays = {
         name: {"shape": form["shape"], "stored": form["stored"]}
         for name, form in marker["arrays"].items()
     }
-    return {"created_by": marker["created_by"], "arrays": arrays, **from_json(marker["meta"])}
+    return {"created_by": marker.get("created_by"), "arrays": arrays, **marker["meta"]}
+
+
+def _model_marker(place: Place) -> dict[str, Any]:
+    marker = read_store_marker(place, MODEL)
+    check_sizes(place, MODEL, marker["chunks"])
+    return marker
 
 
 def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:

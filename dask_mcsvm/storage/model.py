@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import uuid
+import zlib
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from ._arrays import read_store, write_store
-from ._format import MODEL, state_of
-from ._place import Place, as_place
-from ._replace import replacing
+from ._format import MODEL, saying_where, state_of
+from ._place import NotAFileError, Place, as_place
+from ._replace import MARKED_OBJECT, read_current, replacing
 
 
 def save_model(
@@ -68,6 +69,8 @@ def save_model(
 def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Load what `save_model` saved; every chunk is checked against its checksum.
 
+    While another process replaces a local model this is the old one or the new one.
+
     Parameters
     ----------
     path : str or path-like
@@ -87,7 +90,31 @@ def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     ModelFormatError
         Not a model, of another version, never finished, or damaged.
     """
-    return read_store(as_place(path), MODEL)
+    return read_current(as_place(path), MODEL, _read_model)
+
+
+def load_with_parts(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, Any], dict[str, Any], list[int]]:
+    """As `load_model`, and the stamp of each part, by which `read_part` knows it again."""
+    return read_current(as_place(path), MODEL, lambda place: (*_read_model(place), _stamps(place)))
+
+
+def _read_model(place: Place) -> tuple[dict[str, Any], dict[str, Any]]:
+    return read_store(place, MODEL)
+
+
+def _stamps(place: Place) -> list[int]:
+    parts = place.child("parts")
+    names = {key.split("/", 1)[0] for key in parts.sizes()} if parts.exists() else set()
+    return [_stamp(_part(place, number)) for number in range(len(names))]
+
+
+def _stamp(part: Place) -> int:
+    try:
+        return zlib.crc32(part.read_bytes(MARKED_OBJECT))
+    except (FileNotFoundError, NotADirectoryError, NotAFileError):
+        raise MODEL.fault(part, "this part is missing") from None
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
@@ -114,7 +141,8 @@ def write_part(path: str, number: int, W: Any) -> None:
         return
     partial = place.sibling(f".{number}.{uuid.uuid4().hex}")
     try:
-        write_store(partial, MODEL, {"W": W}, {}, squeeze=True)
+        with saying_where(place):
+            write_store(partial, MODEL, {"W": W}, {}, squeeze=True)
         os.rename(partial.path, place.path)
     except OSError:
         if state_of(place, kind=MODEL) != "finished":  # no other run of this task was first
@@ -123,9 +151,29 @@ def write_part(path: str, number: int, W: Any) -> None:
         partial.remove()
 
 
-def read_part(path: str, number: int) -> Any:
-    """What `write_part`, or `save_model`, wrote; every chunk is checked against its checksum."""
-    return read_store(_part(as_place(path), number), MODEL)[0]["W"]
+def read_part(path: str, number: int, stamp: int | None = None) -> Any:
+    """What `write_part`, or `save_model`, wrote; every chunk is checked against its checksum.
+
+    With a `stamp` of `load_with_parts` it is that part, or an error.
+    """
+    part = _part(as_place(path), number)
+    try:
+        arrays, _ = read_store(part, MODEL)
+    except (FileNotFoundError, MODEL.error):
+        if stamp is not None and part.exists() and _stamp(part) != stamp:
+            raise _replaced(path) from None
+        raise
+    if stamp is not None and _stamp(part) != stamp:
+        raise _replaced(path)
+    if "W" not in arrays or getattr(arrays["W"], "ndim", 0) != 2:
+        raise MODEL.fault(part, "this part holds no W")
+    return arrays["W"]
+
+
+def _replaced(path: str) -> ValueError:
+    return MODEL.error(
+        f"{path}: the model was replaced after it was loaded; load it again with load."
+    )
 
 
 def _part(place: Place, number: int) -> Place:

@@ -11,7 +11,6 @@ one.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import tempfile
@@ -24,7 +23,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec
 
-from ._format import Array
+from ._format import FULL, Array
 from ._owner import has_died, owned_name, owner_of
 from ._place import Place
 
@@ -140,7 +139,7 @@ class Scratch:
         return Place(str(self.path), str(self.path))
 
     def _no_room(self, error: OSError, size: int) -> OSError:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        full = error.errno in FULL
         why = "has no room for" if full else "can not be written: it failed for"
         return OSError(
             error.errno,

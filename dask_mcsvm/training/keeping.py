@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from dask_mcsvm.storage import Scratch
 
 from .dask_plan import DaskPlan
 from .dask_problem import DaskProblem, decisive
@@ -50,11 +50,8 @@ def state_folder(scratch: str | None, runner: Runner) -> Iterator[str]:
             f"scratch={scratch!r} is not a folder here; make one that all workers see, or leave it "
             "out."
         )
-    folder = tempfile.mkdtemp(prefix="dask-mcsvm-", dir=scratch)
-    try:
-        yield f"{folder}/state"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with Scratch(scratch) as folder:  # named after this process, the next one removes what it left
+        yield f"{folder.path}/state"
 
 
 def ratio_of_costs(meta: dict[str, Any], problem: DaskProblem, plan: DaskPlan) -> float | None:
