@@ -1,20 +1,72 @@
 """Watching a fit: a line of text, a live line for a terminal, events on a cluster.
 
 Everything here is a callback of an estimator: it is called with the record of every epoch. A
-callback that has a `close` method is closed when the fit ends, however it ends.
+callback that has a `close` method is closed when the fit ends, however it ends; one that has a
+`note` method is called with a line of text every ten seconds of an epoch that takes longer.
 """
 
+import logging
 import math
 import shutil
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TextIO
 
 Record = dict[str, Any]
+Listener = Callable[[str], object]
+
+logger = logging.getLogger("dask_mcsvm")
 
 TOPIC = "dask-mcsvm"
 BAR_WIDTH = 18
 # Drawn at most this often, in seconds of the fit: a terminal over a network is slow.
 EVERY_SECONDS = 0.1
+# The same of a log file, which keeps every line; and of how far a long pass is.
+LINE_SECONDS = 10.0
+
+_listeners: ContextVar[Sequence[Listener]] = ContextVar("listeners", default=())
+
+
+@contextmanager
+def listening(listeners: Sequence[Listener]) -> Iterator[None]:
+    """Let these hear what a `Meter` has to say, in this thread or task."""
+    token = _listeners.set(listeners)
+    try:
+        yield
+    finally:
+        _listeners.reset(token)
+
+
+class Meter:
+    """Says every ten seconds how far a pass over many rows is: to listeners, and to the log.
+
+    Parameters
+    ----------
+    total : int
+        Units of the whole pass.
+    unit : str
+        What they are.
+    """
+
+    def __init__(self, total: int, unit: str = "rows") -> None:
+        self.total, self.unit, self.done = total, unit, 0.0
+        self._begun = self._said = time.perf_counter()
+
+    def add(self, done: float) -> None:
+        """So many units more are done."""
+        self.done += done
+        now = time.perf_counter()
+        if now - self._said < LINE_SECONDS:
+            return
+        self._said, speed = now, self.done / (now - self._begun)
+        left = duration((self.total - self.done) / speed) if speed > 0 else "some time"
+        text = f"{self.done:,.0f} of {self.total:,} {self.unit}, about {left} left in this pass"
+        logger.info("  %s", text)
+        for listener in _listeners.get():
+            listener(text)
 
 
 def line_of(record: Record) -> str:
@@ -42,7 +94,7 @@ def line_of(record: Record) -> str:
 
 
 class LiveLine:
-    """One line on a terminal, drawn over and over; silent where there is no terminal.
+    """One line on a terminal, drawn over and over; elsewhere a line every ten seconds.
 
     Parameters
     ----------
@@ -71,10 +123,20 @@ class LiveLine:
         self._pace.add(record)
         stream = sys.stderr if self.stream is None else self.stream
         if not stream.isatty():
+            if record["seconds"] - (self._drawn or 0.0) >= LINE_SECONDS:
+                self._drawn = record["seconds"]
+                stream.write(f"{self._text(stream, record)}\n")
+                stream.flush()
             return
         self._last = record
         if self._drawn is None or record["seconds"] - self._drawn >= EVERY_SECONDS:
             self._draw(stream, record)
+
+    def note(self, text: str) -> None:
+        """Show how far a long epoch is."""
+        stream = sys.stderr if self.stream is None else self.stream
+        stream.write(_over(text) if stream.isatty() else f"{text}\n")
+        stream.flush()
 
     def close(self) -> None:
         """Show the last epoch and end the line; the next call begins another fit."""
@@ -86,6 +148,11 @@ class LiveLine:
         self._drawn, self._last, self._pace = None, None, Pace(self.tol)
 
     def _draw(self, stream: TextIO, record: Record) -> None:
+        stream.write(_over(self._text(stream, record)))
+        stream.flush()
+        self._drawn = record["seconds"]
+
+    def _text(self, stream: TextIO, record: Record) -> str:
         text = line_of({name: record.get(name) for name in SHOWN})
         share = self._pace.share
         if share is not None:
@@ -93,11 +160,7 @@ class LiveLine:
             left = self._pace.seconds_left
             if left is not None and share < 1:
                 text += f"  about {duration(left)} left"
-        width = shutil.get_terminal_size().columns
-        # Back to the first column, the text, and what was longer before is cleared.
-        stream.write(f"\r{text[: width - 1]}\x1b[K")
-        stream.flush()
-        self._drawn = record["seconds"]
+        return text
 
 
 SHOWN = ("epoch", "seconds", "gap", "active", "accuracy")
@@ -202,6 +265,11 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _over(text: str) -> str:
+    """Back to the first column, the text, and what was longer before is cleared."""
+    return f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K"
 
 
 def _can_write_blocks(stream: TextIO) -> bool:

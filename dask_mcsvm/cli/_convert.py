@@ -57,14 +57,18 @@ def convert(
 
     svmlight text (also .gz, .bz2, .xz), csv and parquet are streamed and may be larger than
     memory, and so is the X of an npy file; npz is read whole. An npz file holds X and y, or a
-    matrix saved by scipy.sparse.save_npz; labels may also come from --labels.
+    matrix saved by scipy.sparse.save_npz; labels may also come from --labels. svmlight text may
+    also come from a pipe.
     """
     console = Console(as_json, quiet)
     with console.speaking():
         refuse_existing(output, "dataset", overwrite)
         if "://" not in source and not os.path.exists(source):
             raise FileNotFoundError(f"{source}: there is no such file; check the path.")
-        read = READERS[format_of(source, form)]
+        form = format_of(source, form)
+        read = READERS[form]
+        for file in (source if form != "svmlight" else None, given["labels"]):
+            refuse_pipe(file)
         try:
             dataset = read(source, output, given, progress_of(console), overwrite)
         except TypeError as error:  # labels or values of a kind that can not be stored
@@ -100,6 +104,13 @@ def format_of(source: str, form: str) -> str:
             "or parquet."
         )
     return FORMATS[ending]
+
+
+def refuse_pipe(path: str | None) -> None:
+    """Refuse what is neither file nor folder, where it would be read twice or mapped."""
+    if path is None or not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path):
+        return
+    raise Refused(f"{path} is a pipe or a device; only svmlight text can come from a pipe.")
 
 
 # Readers ----------------------------------------------------------------------------------------

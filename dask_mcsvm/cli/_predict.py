@@ -29,8 +29,8 @@ def predict(
     if as_json and output == "-":
         raise Refused("--json and the predictions both want stdout; pass --output FILE.")
     with console.speaking():
-        if output != "-" and Path(output).exists() and not overwrite:
-            raise Refused(f"{output} exists; pass --overwrite to replace it.")
+        if output != "-":
+            check_output(output, overwrite)
         estimator, dataset = load(model), open_rows(data)
         check_top(top, estimator)
         rows = 0
@@ -68,6 +68,17 @@ def score(model: str, data: str, confused: int, as_json: bool, quiet: bool) -> N
     if mistakes:
         lines += "\n\n" + columns([("true", "predicted", "rows"), *mistakes], right=(2,))
     console.result(document, lines)
+
+
+def check_output(output: str, overwrite: bool) -> None:
+    """Refuse a file that could not be written, or is not to be replaced."""
+    target = Path(output)
+    if target.exists() and not target.is_file():
+        raise Refused(
+            f"{output} is not a file that could be replaced; leave --output out and redirect stdout."
+        )
+    if target.exists() and not overwrite:
+        raise Refused(f"{output} exists; pass --overwrite to replace it.")
 
 
 def check_top(top: int, estimator: Any) -> None:

@@ -55,10 +55,14 @@ def pose_blocks(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
 ) -> Posed:
     """The same of block minimization."""
-    from dask_mcsvm.training.block_minimization import check_block_options  # imports Dask
+    from dask_mcsvm.training.block_minimization import (  # imports Dask
+        check_block_options,
+        cut_to_chunks,
+    )
 
     check_block_options(settings.options)
-    found = _from_dataset(estimator, X, y, sample_weight, classes, settings)
+    source, *rest = _from_dataset(estimator, X, y, sample_weight, classes, settings)
+    found = (cut_to_chunks(source, settings.formulation), *rest)
     return _posed(found, settings, "shards", "memory_limit given, no client")
 
 
@@ -116,7 +120,7 @@ def _fit(
 
 def _from_dataset(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[Source, Any, dict[str, Any], Any]:
+) -> tuple[DatasetSource, Any, dict[str, Any], Any]:
     if not isinstance(X, Dataset):
         try:
             X = open_dataset(X)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dask_mcsvm.progress import Record, line_of
+from dask_mcsvm.progress import Record, line_of, listening
 
 logger = logging.getLogger("dask_mcsvm")
 
@@ -17,7 +17,8 @@ def progress(
 ) -> Iterator[Callable[[Record], bool]]:
     """Yields the `on_epoch` of one fit: it logs, calls back, and says whether to stop.
 
-    A callback that has a `close` method is closed when the fit ends, however it ends.
+    A callback that has a `close` method is closed when the fit ends, however it ends; one that has
+    a `note` method hears of epochs that take long.
     """
 
     def on_epoch(record: Record) -> bool:
@@ -28,7 +29,8 @@ def progress(
         answers = [callback(dict(record)) for callback in callbacks]
         return any(isinstance(a, bool | np.bool_) and bool(a) for a in answers)
 
-    with _audible_logger() if verbose else _silence():
+    notes = [c.note for c in callbacks if callable(getattr(c, "note", None))]  # type: ignore[attr-defined]
+    with _audible_logger() if verbose else _silence(), listening(notes):
         try:
             yield on_epoch
         finally:

@@ -15,11 +15,17 @@ arrays meanwhile.
 
 from __future__ import annotations
 
-from functools import partial
+import logging
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numba
 from numba.extending import overload
+
+from ._cache_folder import spare_cache_folder
+
+logger = logging.getLogger("dask_mcsvm")
 
 FASTMATH = {"contract", "reassoc", "nnan", "nsz"}
 OPTIONS: dict[str, Any] = {
@@ -30,10 +36,49 @@ OPTIONS: dict[str, Any] = {
 }
 BARE = OPTIONS | {"_nrt": False}
 
-kernel = numba.njit(cache=True, **OPTIONS)
+
+
+def cached_njit(options: dict[str, Any], function: Callable[..., Any]) -> Any:
+    """Compile with a cache: where Numba puts it, else in a temporary folder, else without one.
+
+    Numba refuses to cache where neither the package's folder nor the user's can be written.
+    """
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError as error:
+        if "no locator available" not in str(error):
+            raise
+    folder = _spare_folder_said_once()
+    if folder is None:
+        return numba.njit(**options)(function)
+    chosen = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = folder  # for this function: others may have found a place
+    try:
+        return numba.njit(cache=True, **options)(function)
+    finally:
+        numba.config.CACHE_DIR = chosen
+
+
+@cache
+def _spare_folder_said_once() -> str | None:
+    folder = spare_cache_folder()
+    where = (
+        "every process compiles it anew, which takes up to a minute"
+        if folder is None
+        else f"it is kept in {folder}"
+    )
+    logger.warning(
+        "Compiled code can be stored neither beside the package nor in the user's cache folder, so "
+        "%s; set NUMBA_CACHE_DIR to a folder that can be written.",
+        where,
+    )
+    return folder
+
+
+kernel = partial(cached_njit, OPTIONS)
 
 #: A kernel that makes no array, of its own or to return.
-bare_kernel = numba.njit(cache=True, **BARE)
+bare_kernel = partial(cached_njit, BARE)
 
 #: A function whose code is chosen by the types of its arguments (dense or CSR rows, dense or sparse
 #: alpha, one of the four losses). Callers are kernels; the dispatch costs nothing at run time.

@@ -17,6 +17,8 @@ from urllib.request import url2pathname
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
+from ._stream import open_stream
+
 
 @dataclass(frozen=True)
 class Place:
@@ -76,7 +78,7 @@ class Place:
     def open_file(self) -> tuple[IO[bytes], int]:
         """This place as one file, to be read from its beginning, and its number of bytes."""
         if self.is_local:
-            return open(self.path, "rb"), os.path.getsize(self.path)
+            return open_stream(self.path, self.shown)
         fs, root = self._filesystem()
         return fs.open(root, "rb"), int(fs.size(root))
 

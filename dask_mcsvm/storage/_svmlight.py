@@ -20,8 +20,17 @@ Words = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
 
 MAX_INDEX = np.iinfo(np.int32).max
+MAX_LABEL = 256  # bytes: labels of a block are an array whose cells have the length of the longest
 _COMMENT = re.compile(rb"#[^\n]*")
 _QUERY = re.compile(rb"(?<=[ \t])qid:[^\s]*")
+# Python's float() takes 1_000 as well.
+DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NOT_FINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+# Bytes that no text holds: they would be taken for blanks, or end a label in NumPy's arrays.
+_CONTROLS = bytes([*range(9), 11, 12, *range(14, 32), 127])
+_CONTROL = re.compile(b"[" + re.escape(_CONTROLS) + b"]")
+_LONE_RETURN = re.compile(rb"\r(?![\r\n])")
+_HASH_IN_LABEL = re.compile(rb"^[ \t]*([^\s#]+#[^\s]*)", re.MULTILINE)
 _PAD = 16  # bytes in front of the text: a word may begin before the first token
 _LONGEST = 64  # bytes of a label or value that is read by columns
 
@@ -58,17 +67,44 @@ class LineError(ValueError):
 def parse(text: bytes) -> Lines:
     """Read whole lines, each ended by a newline; comments and query ids are left out.
 
+    A comment may hold anything but a carriage return, at which other programs would end it.
+
     Raises
     ------
     LineError
         With the number of the first line that is wrong, and what is wrong with it.
     """
+    text = _without_comments(text)
+    found = parse_fast(text)
+    return parse_slow(text) if found is None else found
+
+
+def _without_comments(text: bytes) -> bytes:
+    """The text without comments and query ids; what could be read in two ways is refused."""
+    if b"\r" in text:
+        _refuse(text, _LONE_RETURN, "a carriage return inside a line; end lines with a newline")
     if b"#" in text:
+        _refuse(
+            text, _HASH_IN_LABEL,
+            "label {} holds '#', which begins a comment; put a blank before a comment, or take "
+            "another name for the class",
+        )  # fmt: skip
         text = _COMMENT.sub(b"", text)
     if b"qid:" in text:
         text = _QUERY.sub(b"", text)
-    found = parse_fast(text)
-    return parse_slow(text) if found is None else found
+    if len(text.translate(None, _CONTROLS)) < len(text):  # 1 GB/s, ten times the pattern
+        _refuse(
+            text, _CONTROL,
+            "holds the byte {}, which text does not have; fetch the file again, or convert it to "
+            "UTF-8 text",
+        )  # fmt: skip
+    return text
+
+
+def _refuse(text: bytes, pattern: re.Pattern[bytes], why: str) -> None:
+    if found := pattern.search(text):
+        token = found[found.lastindex or 0]
+        raise LineError(text.count(b"\n", 0, found.end()), why.format(_shown(token)))
 
 
 def parse_slow(text: bytes) -> Lines:
@@ -84,10 +120,8 @@ def parse_slow(text: bytes) -> Lines:
             continue
         if b":" in label:
             raise LineError(number, "no label before the first pair; a line begins with its label")
-        if b"," in label:
-            raise LineError(
-                number, f"label {_shown(label)} names several classes; one label per line is needed"
-            )
+        if wrong := _wrong_label(label):
+            raise LineError(number, wrong)
         before = -1
         for pair in pairs:
             index, value = _pair(number, pair)
@@ -111,19 +145,47 @@ def parse_slow(text: bytes) -> Lines:
     )
 
 
+def _wrong_label(label: bytes) -> str | None:
+    """What is wrong with a label, None if nothing is."""
+    if len(label) > MAX_LABEL:
+        return f"label {_shown(label)} has {len(label):,} bytes; at most {MAX_LABEL} are stored"
+    if b"," in label:
+        return f"label {_shown(label)} names several classes; one label per line is needed"
+    if b"_" in label and _is_float(label):
+        plain = label.replace(b"_", b"").decode()
+        return (
+            f"label {_shown(label)} may be a name or the number {plain}; write the number without "
+            "underscores, or a name that begins with a letter"
+        )
+    try:
+        text = label.decode()
+    except UnicodeDecodeError:
+        return f"label {label!r} is not UTF-8 text; convert the file to UTF-8"
+    if any(c.isspace() or c == "\ufeff" or "\x80" <= c < "\xa0" for c in text):
+        return f"label {_shown(label)} holds a character that can not be seen; take it out"
+    return None
+
+
+def _is_float(token: bytes) -> bool:
+    try:
+        float(token)
+    except ValueError:
+        return False
+    return True
+
+
 def _pair(line: int, token: bytes) -> tuple[int, float]:
     index, _, value = token.partition(b":")
-    try:
-        if not index.isdigit():
-            raise ValueError
-        pair = int(index), float(value)
-    except ValueError:
+    is_number = DECIMAL.fullmatch(value) or _NOT_FINITE.fullmatch(value)
+    if not (index.isdigit() and is_number):
         raise LineError(
             line, f"found {_shown(token)} where index:value is needed, for example 7:0.5"
-        ) from None
-    if pair[0] > MAX_INDEX:
-        raise LineError(line, f"index {pair[0]} is above {MAX_INDEX}, the largest that is stored")
-    return pair
+        )
+    digits = index.lstrip(b"0") or b"0"  # int() refuses thousands of digits in its own words
+    if len(digits) > 10 or int(digits) > MAX_INDEX:
+        shown = digits.decode() if len(digits) <= 20 else f"of {len(digits):,} digits"
+        raise LineError(line, f"index {shown} is above {MAX_INDEX}, the largest that is stored")
+    return int(digits), float(value)
 
 
 def _shown(token: bytes) -> str:
@@ -160,7 +222,10 @@ def parse_fast(text: bytes) -> Lines | None:
     labels = _tokens(raw, starts[label_tokens], ends[label_tokens])
     if indices is None or data is None or labels is None:
         return None
-    if (labels.view(np.uint8) == ord(",")).any():  # several labels
+    # What only a look at each label can judge: several of them, underscores, letters not of ASCII.
+    odd = labels.view(np.uint8)
+    is_odd = bool(((odd == ord(",")) | (odd == ord("_")) | (odd > 126)).any())
+    if is_odd and any(map(_wrong_label, np.unique(labels).tolist())):
         return None
     indptr = np.append(label_tokens - np.arange(len(lines)), len(colons))
     rises = np.diff(indices) > 0
@@ -201,7 +266,7 @@ def _values(
     rest = np.flatnonzero(~fine)  # exponents, many digits, nan
     if len(rest):
         tokens = _tokens(raw, begin[rest], end[rest])
-        if tokens is None:
+        if tokens is None or (tokens.view(np.uint8) == ord("_")).any():
             return None
         try:
             values[rest] = tokens.astype(np.float64)

@@ -7,9 +7,11 @@ import gzip
 import lzma
 import os
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import IO, Any, Literal, cast
 
@@ -21,11 +23,12 @@ from ._blocks import LabelBlock, SetAside, encode_labels, set_aside, storable_dt
 from ._format import DATASET, Array, begin, state_of
 from ._place import Place, as_place
 from ._replace import replacing
-from ._svmlight import LineError, Lines, parse
+from ._svmlight import DECIMAL, LineError, Lines, parse
 from ._write import Contents, Progress, assemble
 from .dataset import Dataset, open_dataset
 
 PIECE_BYTES = 1 << 18  # of text parsed at once: the arrays of a piece stay in the cache
+MAX_LINE_BYTES = 1 << 28  # a file without newlines would fill the memory
 
 
 def convert_libsvm(
@@ -43,12 +46,14 @@ def convert_libsvm(
     """Convert LIBSVM (svmlight) text to a dataset.
 
     The text is read once, in blocks; it takes some ten times `block_bytes` of memory, however long
-    it is. Comments (``# ...``) and query ids (``qid:...``) are left out, empty lines too.
+    it is. Comments (``# ...``) and query ids (``qid:...``) are left out, empty lines too. Numbers
+    are plain decimals as in ``7:-0.5e3``; what could be read in two ways is refused.
 
     Parameters
     ----------
     source : str or path-like
-        Text file, also .gz, .bz2 or .xz; local path or fsspec URL.
+        Text file, also .gz, .bz2 or .xz; local path or fsspec URL. A pipe is read once, from
+        the program that writes it.
     path : str or path-like
         The dataset to write, see `write_dataset`.
     n_features : int, optional
@@ -57,7 +62,7 @@ def convert_libsvm(
     zero_based : bool or "auto"
         Whether the first feature has index 0; "auto": if index 0 occurs anywhere.
     dtype : dtype
-        Of the values stored.
+        Of the values stored; a value that it can not hold is refused.
     block_rows : int, optional
         Rows of a block, see `write_dataset`.
     block_bytes : int
@@ -70,13 +75,15 @@ def convert_libsvm(
     Returns
     -------
     Dataset
-        Labels are integers if all are, else floats, else strings.
+        Labels are integers if all are, else floats, else strings; so that ``7``, ``007`` and
+        ``7.0`` are one class, and numbers that only more digits than those of float64 tell apart
+        are strings.
 
     Raises
     ------
     ValueError
-        A line can't be read, an index is out of range, a line has several labels, or there are no
-        rows; the message has the line number.
+        A line can't be read, an index is out of range, a value is not finite, a line has several
+        labels, or there are no rows; the message has the line number.
     FileExistsError
         `path` exists and `overwrite` is False, or is not a dataset.
 
@@ -147,15 +154,19 @@ class _Text:
     def blocks(self, file: IO[bytes], block_bytes: int) -> Iterator[tuple[Any, Array]]:
         """CSR rows and the bytes of their labels, about `block_bytes` of text at a time."""
         line, size, parts = 0, 0, list[Lines]()
-        for piece in _pieces(file):
+        pieces = _pieces(file)
+        while True:
             try:
-                lines = parse(piece)
+                piece = next(pieces, b"")
+                lines = parse(piece) if piece else None
             except LineError as error:
                 raise self._wrong(line + error.line, str(error)) from None
+            if lines is None:
+                break
             self._check_indices(lines, line)
+            parts.append(self._cast(lines, line))
             line += piece.count(b"\n")
             size += len(piece)
-            parts.append(lines)
             if size >= block_bytes:
                 yield self._joined(parts)
                 size, parts = 0, []
@@ -190,26 +201,46 @@ class _Text:
         wrong = np.flatnonzero((lines.indices < least) | (lines.indices > most))
         if not len(wrong):
             return
-        row = int(np.searchsorted(lines.indptr, wrong[0], side="right")) - 1
         index = int(lines.indices[wrong[0]])
         if index < least:
             why = "index 0 in text that counts from 1; pass zero_based=True or 'auto'"
         else:
             why = f"index {index} is beyond n_features={self.n_features}; pass a larger n_features"
-        raise self._wrong(first_line + int(lines.lines[row]), why)
+        raise self._wrong(first_line + _line_of(lines, wrong[0]), why)
+
+    def _cast(self, lines: Lines, first_line: int) -> Lines:
+        """The lines with values of the dtype asked for; one that it can not hold is refused."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            data = lines.data.astype(self.dtype)
+        whole = self.dtype.kind in "iu"
+        fine = data == lines.data if whole else np.isfinite(data)
+        if not fine.all():
+            at = np.flatnonzero(~fine)[0]
+            value, index = lines.data[at], lines.indices[at]
+            if not np.isfinite(value):
+                why = f"{index}:{value} is not a finite number; leave the pair or the line out"
+            else:
+                why = f"{index}:{value:g} does not fit {self.dtype}; pass dtype='float64'"
+            raise self._wrong(first_line + _line_of(lines, at), why)
+        return replace(lines, data=data)
 
     def _joined(self, parts: Sequence[Lines]) -> tuple[Any, Array]:
         counts = np.concatenate([np.diff(part.indptr) for part in parts])
         indptr = np.concatenate([[0], np.cumsum(counts)])
         indices = np.concatenate([part.indices for part in parts]).astype(np.int32)
-        with np.errstate(over="ignore", invalid="ignore"):  # inf is for the estimator to refuse
-            data = np.concatenate([part.data for part in parts]).astype(self.dtype)
+        data = np.concatenate([part.data for part in parts])
         shape = (len(counts), int(indices.max(initial=0)) + 1)
         labels = np.concatenate([part.labels for part in parts])
         return sp.csr_matrix((data, indices, indptr), shape=shape), labels
 
     def _wrong(self, line: int, why: str) -> ValueError:
         return ValueError(f"{self.place.shown}, line {line + 1}: {why}.")
+
+
+def _line_of(lines: Lines, entry: int) -> int:
+    """The line that holds a pair, by its place among all of them."""
+    row = int(np.searchsorted(lines.indptr, entry, side="right")) - 1
+    return int(lines.lines[row])
 
 
 def _undecodable(name: str, error: Exception) -> ValueError:
@@ -230,7 +261,7 @@ def _decompressed(name: str, raw: IO[bytes]) -> IO[bytes]:
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:
     """The text in pieces of whole lines, each ended by a newline."""
-    rest: list[bytes] = []
+    rest, size = list[bytes](), 0
     data = file.read(PIECE_BYTES).removeprefix(b"\xef\xbb\xbf")  # some editors begin files so
     while data:
         cut = data.rfind(b"\n") + 1
@@ -238,6 +269,9 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
             yield b"".join([*rest, data[:cut]])
             rest = []
         rest.append(data[cut:])
+        size = len(rest[-1]) if cut else size + len(data)
+        if size > MAX_LINE_BYTES:
+            raise LineError(0, f"has more than {MAX_LINE_BYTES:,} bytes; pass svmlight text")
         data = file.read(PIECE_BYTES)
     if last := b"".join(rest):
         yield last + b"\n"
@@ -246,37 +280,36 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 def _typed(blocks: Sequence[LabelBlock]) -> list[LabelBlock]:
     """Labels as integers if all of them are, else as floats, else as strings."""
     texts = sorted({label for block in blocks for label in block.labels.tolist()})
-    typed: dict[bytes, Any] = {}
-    for convert in (_integer, _finite, bytes.decode):
-        try:
-            typed = {text: convert(text) for text in texts}
-            break
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"a label is not UTF-8 text ({error.object!r}); convert the file to UTF-8."
-            ) from None
-        except ValueError:
-            continue
+    typed = _integers(texts) or _floats(texts) or {text: text.decode() for text in texts}
     return [
         replace(block, labels=np.array([typed[text] for text in block.labels.tolist()]))
         for block in blocks
     ]
 
 
-def _integer(text: bytes) -> int:
+def _integers(texts: Sequence[bytes]) -> dict[bytes, int] | None:
+    """What the labels are as int64; None if one is something else."""
+    numbers = _decimals(texts)
+    if not all(-(2**63) <= number < 2**63 and number % 1 == 0 for number in numbers.values()):
+        return None
+    return {text: int(number) for text, number in numbers.items()} or None
+
+
+def _floats(texts: Sequence[bytes]) -> dict[bytes, float] | None:
+    """What the labels are as float64; None if one is something else, or two become one."""
+    numbers, spelled = _decimals(texts), defaultdict[float, set[Decimal]](set)
+    for number in numbers.values():
+        spelled[float(number)].add(number)
+    if np.inf in spelled or -np.inf in spelled or any(len(same) > 1 for same in spelled.values()):
+        return None
+    return {text: float(number) for text, number in numbers.items()} or None
+
+
+def _decimals(texts: Sequence[bytes]) -> dict[bytes, Decimal]:
+    """The labels as exact numbers; none at all if one is something else."""
+    if not all(map(DECIMAL.fullmatch, texts)):
+        return {}
     try:
-        number = int(text)
-    except ValueError:
-        number = int(_finite(text))
-        if number != float(text):
-            raise
-    if not -(2**63) <= number < 2**63:
-        raise ValueError
-    return number
-
-
-def _finite(text: bytes) -> float:
-    number = float(text)
-    if not np.isfinite(number):
-        raise ValueError
-    return number
+        return {text: Decimal(text.decode()) for text in texts}
+    except InvalidOperation:  # an exponent of twenty digits
+        return {}

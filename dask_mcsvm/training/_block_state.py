@@ -23,6 +23,7 @@ from dask_mcsvm.graphs._shard_tasks import (
 )
 from dask_mcsvm.graphs.rows import RowBlock, make_block
 from dask_mcsvm.graphs.state import Tally
+from dask_mcsvm.progress import Meter
 from dask_mcsvm.solvers.certify import finish_block
 from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.intercept import stiffness, visits_between_moves
@@ -117,7 +118,7 @@ class BlockMinimization:
         """The first variables of every chunk, W(alpha), and how stiff the intercept is [SOFT]."""
         exact, shift, linear = *self._zeros(), 0.0
         squares, used = 0.0, 0
-        for b, rows in self._rows(range(self.n_blocks)):
+        for b, rows in self._rows(range(self.n_blocks), Meter(self.n)):
             shard = make_shard(rows, self.k, self.formulation, self.tau)
             linear += self._add(rows, shard, exact, shift)
             squares += float(np.sum(rows.square - self.tau**2))
@@ -132,12 +133,14 @@ class BlockMinimization:
         rng = np.random.default_rng([self.seed, self.passes])
         blocks = self.groups(rng.permutation(self.n_blocks))
         weights = OwnWeights(self.weights, self.formulation, self.rho)
+        meter, parts = Meter(self.n), SLICES * self.inner_passes
         for block in blocks:
             rows = self.resident or dict(self._rows(block))
             shards = {b: own_copy(self.shards.get(b)) for b in block}
-            for part in range(SLICES * self.inner_passes):
+            for part in range(parts):
                 for b in rng.permutation(block).tolist():
                     shards[b] = weights.visit(rows[b], shards[b], self._slice_of(b, part))
+                    meter.add(rows[b].y.size / parts)
             for b, shard in shards.items():
                 self.shards.put(b, without_spare(shard))
             self.resident = rows if len(blocks) == 1 else {}
@@ -160,7 +163,7 @@ class BlockMinimization:
         exact, shift, linear = *self._zeros(), 0.0
         loss, stored = 0.0, 0.0
         gaps = self.weights.gaps.copy()
-        for b, rows in self._rows(range(self.n_blocks)):
+        for b, rows in self._rows(range(self.n_blocks), Meter(self.n)):
             shard = self.shards.get(b)
             linear += self._add(rows, shard, exact, shift)
             shard, (lost, gaps[b]) = look_at_rows(
@@ -198,12 +201,14 @@ class BlockMinimization:
         sums = np.array([linear, squares.sum(), self.weights.sums[2], 0.0])
         self.weights = self.weights._replace(W=W, own=own, sums=sums)
 
-    def _rows(self, order: Sequence[int]) -> Iterator[tuple[int, RowBlock]]:
+    def _rows(
+        self, order: Sequence[int], meter: Meter | None = None
+    ) -> Iterator[tuple[int, RowBlock]]:
         if self.resident:
             yield from ((b, self.resident[b]) for b in order)
             return
         offsets = self.source.row_offsets
-        for b, chunk in read_ahead(self.source, list(order)):
+        for b, chunk in read_ahead(self.source, list(order), meter):
             yield b, make_block(
                 chunk.X, chunk.y, self.C * chunk.weight, first=offsets[b], stop=offsets[b + 1],
                 n_classes=self.k, tau=self.tau, dtype=self.source.dtype,

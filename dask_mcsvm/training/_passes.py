@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_mcsvm.formulations._base import half_square
+from dask_mcsvm.progress import Meter
 
 from ._active import ActiveStore, Load, Piece, as_arrays, by_class, from_arrays
 from .block_source import Chunk, Source, read_ahead
@@ -124,15 +125,22 @@ class EarlyShrink:
         seeds = rng.integers(2**63, size=(len(groups), self.k))
         classes = np.flatnonzero(self.gaps > enough)
         self.gaps[classes] = 0.0
+        meter = Meter(len(groups) * classes.size, "classes of active rows")
         for pieces, seed in zip(groups, seeds, strict=True):
             if self.resident is None:
                 self.resident = self.store.open(pieces, self.tau)
-            self._solve(self.resident, classes, slack, enough / len(groups), seed)
+            self._solve(self.resident, classes, slack, enough / len(groups), seed, meter)
             if len(groups) > 1:
                 self.flush()
 
     def _solve(
-        self, load: Load, classes: np.ndarray, slack: float, enough: np.ndarray, seed: np.ndarray
+        self,
+        load: Load,
+        classes: np.ndarray,
+        slack: float,
+        enough: np.ndarray,
+        seed: np.ndarray,
+        meter: Meter,
     ) -> None:
         """Inner passes over one load; threads share the classes."""
         visit = partial(self._visit, load, slack)
@@ -141,6 +149,7 @@ class EarlyShrink:
             self.dual[m] += gain
             self.work += visits
             self.gaps[m] += gap
+            meter.add(1)
 
     def _visit(self, load: Load, slack: float, m: int, enough: float, seed: int) -> Any:
         """Inner passes over one class of a load."""
@@ -186,7 +195,8 @@ class EarlyShrink:
 
     def _chunks(self, rng: np.random.Generator) -> Iterator[tuple[int, Chunk, Any]]:
         """All chunks in random order."""
-        for b, chunk in read_ahead(self.source, rng.permutation(self.n_blocks).tolist()):
+        order = rng.permutation(self.n_blocks).tolist()
+        for b, chunk in read_ahead(self.source, order, Meter(self.n)):
             yield (
                 b,
                 chunk,

@@ -21,7 +21,7 @@ from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 
 from ._block_state import WAITING_SHARE, BlockMinimization, ShardStore, blocks_that_fit
 from ._budget import chunk_bytes, make_block_budget, returning_freed_memory
-from .block_source import Source
+from .block_source import DatasetSource, Source
 from .problem import Fit, OnEpoch
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 #: Passes over a block while it is in memory: half of the passes over the disk that one takes, for
 #: about the same work (news20_bydate in two blocks: 9 passes and 19 epochs; 19 and 20 with one).
 INNER_PASSES = 2
+#: Bytes of a chunk of a dataset with its variables: blocks are drawn from many chunks, so that no
+#: two passes have the same. With one chunk to a block (147,000 rows of file names, 58 classes, nine
+#: blocks, gap 1e-2) a fit takes 34 epochs; with two 16, with four to sixteen 14, in memory 6.
+CHUNK_BYTES = 2 << 20
 #: Certify when the gap that visits saw is within this factor of tol, and after so many passes.
 NEAR, LONG = 1.2, 16
 
@@ -50,6 +54,11 @@ def check_block_options(options: Mapping[str, Any] | None) -> int:
             f"solver_options['inner_passes'] is {passes!r}; use an integer of at least 1."
         )
     return int(passes)
+
+
+def cut_to_chunks(source: DatasetSource, formulation: str) -> DatasetSource:
+    """The source in chunks as small as block minimization likes them, however it was written."""
+    return source.cut(chunk_bytes(source, formulation), CHUNK_BYTES)
 
 
 def train_block_minimization(

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import time
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
+from dask_mcsvm.progress import Meter
+
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Dataset
-
-logger = logging.getLogger("dask_mcsvm")
-
-LOG_SECONDS = 10.0
 
 
 class Chunk(NamedTuple):
@@ -58,24 +55,24 @@ class Source(Protocol):
         """JSON values that differ where the rows do."""
 
 
-def read_ahead(source: Source, order: Sequence[int]) -> Iterator[tuple[int, Chunk]]:
-    """Blocks in the given order, the next one read while this one is at work."""
-    n, done = source.shape[0], 0
-    begun = told = time.perf_counter()
+def read_ahead(
+    source: Source, order: Sequence[int], meter: Meter | None = None
+) -> Iterator[tuple[int, Chunk]]:
+    """Blocks in the given order, the next one read while this one is at work.
+
+    `meter` counts their rows once they are done with.
+    """
     with ThreadPoolExecutor(1) as reader:
         ahead = reader.submit(source.read, order[0])
         for b, after in zip(order, [*order[1:], None], strict=True):
             chunk = ahead.result()
             if after is not None:
                 ahead = reader.submit(source.read, after)
-            done += chunk.y.size
+            rows = chunk.y.size
             yield b, chunk
             del chunk  # before the next one comes
-            now = time.perf_counter()
-            if now - told >= LOG_SECONDS:
-                told, speed = now, done / (now - begun)
-                left = (n - done) / speed
-                logger.info("  %s of %s rows, %.3g rows/s, %.0f s left", done, n, speed, left)
+            if meter is not None:
+                meter.add(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +148,21 @@ class DatasetSource:
         factors = [] if self.class_factors is None else self.class_factors.tolist()
         return {
             "fingerprint": self.dataset.fingerprint,
+            "chunks": len(self.row_offsets) - 1,
             "dtype": self.dtype.name,
             "class_factors": factors,
         }
+
+    def cut(self, sizes: np.ndarray, most: float) -> DatasetSource:
+        """The same rows in chunks of at most `most` bytes, given the sizes of those there are."""
+        offsets = [
+            start + piece * (stop - start) // pieces
+            for (start, stop), size in zip(pairwise(self.row_offsets), sizes.tolist(), strict=True)
+            for pieces in [min(math.ceil(size / most), stop - start)]
+            for piece in range(pieces)
+        ]
+        finer = replace(self.dataset, row_offsets=(*offsets, self.shape[0]))
+        return replace(self, dataset=finer)
 
 
 @dataclass(frozen=True, eq=False)

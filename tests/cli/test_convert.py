@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -206,3 +207,12 @@ def test_bad_input_is_one_sentence(refuses, table):
     Path("X.bin").write_bytes(b"")
     for (source, *options), sentence in cases.items():
         assert refuses("convert", source, "out.zarr", *options) == sentence
+
+
+def test_a_pipe_that_would_be_read_twice_is_refused(refuses):
+    os.mkfifo("pipe")
+    Path("t.csv").write_text("a,b\n1,2\n")
+    words = "is a pipe or a device; only svmlight text can come from a pipe."
+    for form in ("csv", "npy", "npz", "parquet"):
+        assert refuses("convert", "pipe", "d.zarr", "--format", form) == f"pipe {words}"
+    assert refuses("convert", "t.csv", "d.zarr", "--labels", "/dev/null") == f"/dev/null {words}"

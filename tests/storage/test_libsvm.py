@@ -6,6 +6,7 @@ import lzma
 import os
 import re
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from dask_mcsvm.storage import _svmlight, _write, convert_libsvm, libsvm, open_dataset
+from dask_mcsvm.storage import _stream, _svmlight, _write, convert_libsvm, libsvm, open_dataset
 
 TEXT = b"""\
 +1 1:0.5 3:-2 10:1e-3
@@ -60,7 +61,7 @@ lines = st.builds(
     st.sampled_from([" ", "  ", "\t"]),
     st.sampled_from(["\n", " \n", "\r\n"]),
 )
-noise = st.text(alphabet="0123456789:.-+e# \n,a", max_size=40).map(lambda text: text + "\n")
+noise = st.text(alphabet="0123456789:.-+e# \n,a_é", max_size=40).map(lambda text: text + "\n")
 
 
 def outcome(parse, text):
@@ -148,6 +149,13 @@ def test_it_reads_what_scikit_learn_reads(monkeypatch, precision, zero_based):
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [
+        ("3 \u0663", ["3", "\u0663"]),  # a digit of another script is a name
+        ("0x10 16", ["0x10", "16"]),
+        ("class_1 _1 1_", ["1_", "_1", "class_1"]),
+        ("9007199254740993.0 9007199254740992", [9007199254740992, 9007199254740993]),
+        ("99999999999999999998 99999999999999999999", ["9" * 19 + "8", "9" * 20]),
+        ("0.1 0.10000000000000000001", ["0.1", "0.10000000000000000001"]),
+        ("0 1e-400", ["0", "1e-400"]),
         ("1 02 +3", [1, 2, 3]),
         ("1 1.5 2", [1.0, 1.5, 2.0]),
         ("1 1.0 1e0", [1]),
@@ -234,6 +242,42 @@ PAIR = "where index:value is needed, for example 7:0.5."
         ("1 1: 2", f"found '1:' {PAIR}"),
         (f"1 1:{'9' * 50}z", f"found '1:{'9' * 35}...' {PAIR}"),
         (" 1:2 3:4", "no label before the first pair; a line begins with its label."),
+        ("1 1:1_000", f"found '1:1_000' {PAIR}"),
+        ("1 1_0:1", f"found '1_0:1' {PAIR}"),
+        ("1 \u0663:1", f"found '\u0663:1' {PAIR}"),
+        ("1 1:\u0663", f"found '1:\u0663' {PAIR}"),
+        ("1 1:0x10", f"found '1:0x10' {PAIR}"),
+        ("1 +1:2", f"found '+1:2' {PAIR}"),
+        (
+            "1_2 1:1",
+            "label '1_2' may be a name or the number 12; write the number without underscores, or "
+            "a name that begins with a letter.",
+        ),
+        (
+            "1.5_0e1 1:1",
+            "label '1.5_0e1' may be a name or the number 1.50e1; write the number without "
+            "underscores, or a name that begins with a letter.",
+        ),
+        (
+            "C# 1:1",
+            "label 'C#' holds '#', which begins a comment; put a blank before a comment, or take "
+            "another name for the class.",
+        ),
+        ("1\u00a0 1:1", "label '1\\xa0' holds a character that can not be seen; take it out."),
+        ("\ufeff1 1:1", "label '\\ufeff1' holds a character that can not be seen; take it out."),
+        ("x" * 300, f"label '{'x' * 37}...' has 300 bytes; at most 256 are stored."),
+        ("1 1:1\r2 1:1", "a carriage return inside a line; end lines with a newline."),
+        ("1 1:1 # c\r2 1:1", "a carriage return inside a line; end lines with a newline."),
+        (
+            "1 1:1\x00 2:2",
+            "holds the byte '\\x00', which text does not have; fetch the file again, or convert it "
+            "to UTF-8 text.",
+        ),
+        ("1 2:1 3:nan", "3:nan is not a finite number; leave the pair or the line out."),
+        ("1 2:1 3:-Infinity", "3:-inf is not a finite number; leave the pair or the line out."),
+        ("1 3:1e39", "3:1e+39 does not fit float32; pass dtype='float64'."),
+        (f"1 {'0' * 30}1:1 {'9' * 5000}:1", "index of 5,000 digits is above 2147483647, the "
+         "largest that is stored."),
         ("1,2 1:1", "label '1,2' names several classes; one label per line is needed."),
         (
             "1 2147483648:1",
@@ -246,6 +290,48 @@ def test_a_line_that_can_not_be_read(monkeypatch, line, text):
     with says(f"t.svm, line 52: {text}"):
         convert(b"1 1:1\n\n" * 25 + f"# comment\n{line}\n1 1:1\n".encode())
     assert os.listdir() == ["t.svm"]
+
+
+def test_lines_that_look_odd_and_are_right():
+    text = f"class_1 {'0' * 30}1:+1.5e+0 2:1E2\r\n2 1:.5 # \x00 C#\r\r\n \t\r\ncafé 3:007\n"
+    dataset = convert(text.encode())
+    assert dataset.classes.tolist() == ["2", "café", "class_1"]
+    assert dataset.read_rows(0, 3).toarray().tolist() == [[1.5, 100, 0], [0.5, 0, 0], [0, 0, 7]]
+
+
+def test_bytes_that_are_no_text():
+    with says("t.svm, line 2: label b'\\xff' is not UTF-8 text; convert the file to UTF-8."):
+        convert(b"1 1:1\n\xff 1:1\n")
+    with pytest.raises(ValueError, match=r"^t\.svm, line 1: holds the byte '\\x00'"):
+        convert("1 1:1\n".encode("utf-16"))
+    with says("t.svm, line 2: 1:0.5 does not fit int32; pass dtype='float64'."):
+        convert(b"1 1:3\n2 1:0.5\n", dtype="int32")
+
+
+def test_a_file_without_newlines(monkeypatch):
+    monkeypatch.setattr(libsvm, "PIECE_BYTES", 64)
+    monkeypatch.setattr(libsvm, "MAX_LINE_BYTES", 1000)
+    with says("t.svm, line 3: has more than 1,000 bytes; pass svmlight text."):
+        convert(b"1 1:1\n2 1:2\n" + b"\0" * 10**6)
+
+
+def test_a_pipe_is_read_and_one_without_a_writer_is_refused(monkeypatch):
+    os.mkfifo("t.svm")
+    calls = []
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(Path("t.svm").write_bytes, TEXT * 5000)  # more than a pipe holds
+        dataset = convert_libsvm("t.svm", "t.zarr", progress=lambda *c: calls.append(c))
+        writing.result(timeout=60)
+    assert dataset.shape == (25000, 10)
+    assert calls[-1] == (25000, len(TEXT) * 5000, 0)
+    monkeypatch.setattr(_stream, "WRITER_SECONDS", 0.0)
+    with says(
+        "t.svm is a pipe that no program writes to; start that program first, or pass a file."
+    ):
+        convert_libsvm("t.svm", "u.zarr")
+    with says("/dev/zero is a device or a socket, not a file; pass a file or a pipe."):
+        convert_libsvm("/dev/zero", "u.zarr")
+    assert sorted(os.listdir()) == ["t.svm", "t.zarr"]
 
 
 def test_indices_that_do_not_fit():
@@ -278,8 +364,6 @@ def test_other_bad_input():
         TypeError,
     ):
         convert(TEXT, dtype="complex64")
-    with pytest.raises(ValueError, match=r"^a label is not UTF-8 text \(b'\\xff'\); convert the"):
-        convert(b"\xff 1:1\n")
     convert(TEXT)
     with says("t.zarr exists; pass overwrite=True to replace it.", FileExistsError):
         convert_libsvm("t.svm", "t.zarr")

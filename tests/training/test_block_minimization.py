@@ -16,6 +16,7 @@ from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import open_dataset, write_dataset
 from dask_mcsvm.training import DatasetSource
 from dask_mcsvm.training import _budget as budget_module
+from dask_mcsvm.training import block_minimization
 from dask_mcsvm.training.block_minimization import check_block_options, train_block_minimization
 
 #: With this much the problems here take several blocks, and variables go to disk.
@@ -78,6 +79,37 @@ def test_a_dataset_gives_what_the_local_solver_gives(tmp_path, monkeypatch):
     np.testing.assert_allclose(limited.certify(X, y).relative_gap, limited.gap_, rtol=1e-6)
     limited.save(tmp_path / "model")
     assert LinearMCSVC.load(tmp_path / "model").plan_ == limited.plan_
+
+
+def test_a_dataset_of_large_blocks_is_read_in_small_chunks(tmp_path, monkeypatch):
+    """One chunk to a block is solved far beyond what the others make of it."""
+    monkeypatch.setattr(budget_module, "FIXED", 0)
+    X, y = rows_and_labels(n=900)
+    order = np.argsort(y, kind="stable")  # as many sets lie on disk
+    X, y = X[order], y[order]
+    write_dataset(tmp_path / "large", X, y, block_rows=100)
+    settings = {"C": 0.1, "tol": 1e-2, "memory_limit": LITTLE, "scratch": tmp_path / "s"}
+    model = LinearMCSVC(**settings, random_state=0)
+    large = model.fit(tmp_path / "large").n_iter_
+    assert model.plan_.chunks == 9
+    monkeypatch.setattr(block_minimization, "CHUNK_BYTES", 2000)
+    small = model.fit(tmp_path / "large").n_iter_
+    assert model.plan_.chunks > 60
+    assert 4 * small < large
+
+
+def test_chunks_of_a_cut_source_hold_the_same_rows(dataset):
+    source = DatasetSource(dataset, class_factors=np.array([1.0, 2.0, 3.0]))
+    cut = source.cut(np.full(8, 1000), 400)  # three pieces each
+    assert cut.row_offsets[:4] == (0, 16, 33, 50)
+    assert len(cut.row_offsets) == 25
+    assert cut.entries().sum() == source.entries().sum()
+    for part in range(3):
+        whole = [np.concatenate([cut.read(3 * b + i)[part] for i in range(3)]) for b in range(8)]
+        assert all(np.array_equal(a, source.read(b)[part]) for b, a in enumerate(whole))
+    assert source.cut(np.full(8, 1000), 1000).row_offsets == source.row_offsets
+    assert len(source.cut(np.full(8, 1000), 1).row_offsets) == 401  # a row at least
+    assert cut.identity() != source.identity()  # variables of a checkpoint are kept by chunk
 
 
 def stop_after(passes):

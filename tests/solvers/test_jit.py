@@ -1,0 +1,88 @@
+"""Kernels compile also where nothing can be written: a hardened container."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dask_mcsvm
+
+PROGRAM = """
+import sys
+import tempfile
+tempfile.tempdir = sys.argv[1]
+import numpy as np
+from dask_mcsvm.solvers import _jit, certify, sequential  # many kernels, each without a place
+
+@_jit.kernel
+def double(x):
+    return 2 * x
+
+print(double(21), sequential.__file__)
+"""
+SAID = (
+    "Compiled code can be stored neither beside the package nor in the user's cache folder, so {}; "
+    "set NUMBA_CACHE_DIR to a folder that can be written.\n"
+)
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package in folders that can only be read."""
+    inner = tmp_path / "site"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(dask_mcsvm.__file__).parent, inner / "dask_mcsvm", ignore=ignored)
+    (inner / "program.py").write_text(PROGRAM)
+    folders = [p for p in [inner, *inner.rglob("*")] if p.is_dir()]
+    for folder in folders:
+        folder.chmod(0o555)
+    yield inner
+    for folder in folders:
+        folder.chmod(0o755)
+
+
+def obey_permissions():
+    """Root writes everywhere; without CAP_DAC_OVERRIDE only where the owner may."""
+    if os.getuid() == 0:
+        assert ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) == 0  # PR_CAPBSET_DROP, then exec
+
+
+def run(package, temporary):
+    """The program, by a user without a home or cache; what it said on stderr."""
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+    env = {**kept, "PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(package)}
+    command = [sys.executable, str(package / "program.py"), str(temporary)]
+    done = subprocess.run(
+        command, env=env, cwd=package, capture_output=True, text=True, timeout=120,
+        preexec_fn=obey_permissions,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"42 {package}/dask_mcsvm/solvers/sequential.py\n"
+    return done.stderr
+
+
+def test_without_any_place_to_write_kernels_are_not_cached(package):
+    told = run(package, package)
+    assert told == SAID.format("every process compiles it anew, which takes up to a minute")
+
+
+def test_a_temporary_folder_takes_the_cache(package):
+    temporary = package.parent / "temporary"
+    temporary.mkdir()
+    temporary.chmod(0o777)
+    told = run(package, temporary)
+    (user,) = temporary.iterdir()
+    assert user.stat().st_mode & 0o077 == 0
+    (folder,) = user.iterdir()
+    assert told == SAID.format(f"it is kept in {folder}")
+    assert list(folder.rglob("*double*.nbi"))
+    assert run(package, temporary) == told
+
+    user.chmod(0o777)  # anybody could put code there
+    assert run(package, temporary) == SAID.format(
+        "every process compiles it anew, which takes up to a minute"
+    )
