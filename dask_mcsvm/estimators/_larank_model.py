@@ -1,5 +1,6 @@
 """What a fitted LaRankSVC does: score rows in memory, write itself to disk, come back."""
 
+import copy
 import os
 from typing import Any, Self
 
@@ -10,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm._validation import as_rows, check_rows
 from dask_mcsvm.errors import ModelFormatError
-from dask_mcsvm.solvers.larank import Kernel, LaRank, kernel_matrix, norms_of, rebuild
+from dask_mcsvm.estimators._larank_bench import Kept
+from dask_mcsvm.solvers.larank import Kernel, LaRank, kernel_matrix, norms_of
 from dask_mcsvm.storage import decode_classes, encode_classes, load_model, save_model
 
 #: Kernel values and scores of a block of rows held at once.
@@ -78,6 +80,29 @@ def best(scores: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     return np.asarray(scores.argmax(axis=1))
 
 
+def exposed(
+    run: LaRank, kept: Kept, numbers: npt.NDArray[np.int64] | None = None
+) -> dict[str, Any]:
+    """What users read of a run; `numbers` are its examples' among the rows given."""
+    ids, counters = run.pattern_ids(), run.counters
+    attributes = {
+        "support_": ids if numbers is None else numbers[ids],
+        "support_vectors_": kept.state["rows"],
+        "dual_coef_": run.coefficients(),
+        "n_support_": run.n_patterns,
+        "kernel_evaluations_": counters["kernel_evaluations"],
+        "cache_hits_": counters["cache_hits"],
+        "cache_misses_": counters["cache_misses"],
+        "n_arg_max_": counters["arg_max"],
+        "n_steps_": counters["steps"],
+        "dual_lost_": counters["dual_lost"],
+        "_run": kept,
+    }
+    if run.kernel.name == "linear":
+        attributes["coef_"] = kept.state["W"][:-1].T
+    return attributes
+
+
 class LaRankModel:
     """Methods of an estimator whose fit left `_run` and `classes_`."""
 
@@ -87,7 +112,7 @@ class LaRankModel:
     support_vectors_: Any
     dual_coef_: Any
     coef_: npt.NDArray[Any]
-    _run: LaRank
+    _run: Kept
 
     def decision_function(self, X: Any) -> Any:
         """Scores of the classes.
@@ -102,6 +127,7 @@ class LaRankModel:
         ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
             For two classes the score of the second less that of the first. Lazy if X is.
         """
+        self = copy.copy(self)  # as it is now, whatever is trained meanwhile
         check_is_fitted(self)
         if is_lazy(X):
             from dask_mcsvm.graphs.larank import lazy_scores
@@ -111,6 +137,7 @@ class LaRankModel:
 
     def predict(self, X: Any) -> Any:
         """The class with the highest score, shape (n_samples,), for each row of X; lazy if X is."""
+        self = copy.copy(self)  # as it is now, whatever is trained meanwhile
         check_is_fitted(self)
         if is_lazy(X):
             from dask_mcsvm.graphs.larank import lazy_labels
@@ -124,24 +151,6 @@ class LaRankModel:
             return Scorer(kernel, self.support_vectors_, self.dual_coef_, self.coef_.T)
         rows = self.support_ if kernel.name == "precomputed" else self.support_vectors_
         return Scorer(kernel, rows, self.dual_coef_, None)
-
-    def _expose(self, run: LaRank, numbers: npt.NDArray[np.int64] | None) -> None:
-        """Set what users read of a run; `numbers` are its examples' among the rows given."""
-        ids = run.pattern_ids()
-        counters = run.counters
-        self.support_ = ids if numbers is None else numbers[ids]
-        self.support_vectors_ = run.pattern_rows()
-        self.dual_coef_ = run.coefficients()
-        self.n_support_ = run.n_patterns
-        if run.kernel.name == "linear":
-            self.coef_ = run.model.W[:-1].T.copy()  # type: ignore[union-attr]
-        self.kernel_evaluations_ = counters["kernel_evaluations"]
-        self.cache_hits_ = counters["cache_hits"]
-        self.cache_misses_ = counters["cache_misses"]
-        self.n_arg_max_ = counters["arg_max"]
-        self.n_steps_ = counters["steps"]
-        self.dual_lost_ = counters["dual_lost"]
-        self._run = run
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model to a folder of Zarr arrays and JSON; `partial_fit` can go on from it.
@@ -158,17 +167,18 @@ class LaRankModel:
         TypeError
             If the kernel is a function: files hold no code.
         """
+        self = copy.copy(self)  # as it is now, whatever is trained meanwhile
         check_is_fitted(self)
         if self._run.kernel.function is not None:
             raise TypeError(
                 "kernel is a function, and files hold no code; keep support_vectors_ and "
                 'dual_coef_ yourself, or use a kernel with a name, for example kernel="rbf".'
             )
-        state = self._run.export()
+        state = dict(self._run.state)
         meta = {name: getattr(self, name) for name in SAVED}
         meta |= {"estimator": type(self).__name__, "n_seen": int(state.pop("n_seen"))}
         meta |= {"classes": encode_classes(self.classes_), "parameters": self._plain_parameters()}
-        run = self._run.parameters
+        run = dict(self._run.parameters)
         kernel = run.pop("kernel")
         run["dtype"] = np.dtype(run["dtype"]).name
         meta["run"] = run
@@ -181,7 +191,7 @@ class LaRankModel:
         parameters = dict(self.get_params(deep=False))  # type: ignore[attr-defined]
         parameters["callbacks"] = []
         if not isinstance(parameters["random_state"], int | None):
-            parameters["random_state"] = self._run.seed
+            parameters["random_state"] = self._run.parameters["seed"]
         if parameters["dtype"] is not None:
             parameters["dtype"] = np.dtype(parameters["dtype"]).name
         weights = parameters["class_weight"]
@@ -211,8 +221,8 @@ class LaRankModel:
         run = dict(meta["run"], kernel=Kernel(*meta["kernel"]))
         run["dtype"], run["operations"] = np.dtype(run["dtype"]), tuple(run["operations"])
         support = arrays.pop("support")
-        model._expose(rebuild(run, {**arrays, "n_seen": meta["n_seen"]}), None)
-        model.support_ = support
+        kept = Kept(run, {**arrays, "n_seen": meta["n_seen"]})
+        vars(model).update(exposed(kept.run(), kept), support_=support)
         model.classes_ = decode_classes(meta["classes"])
         for name in SAVED:
             setattr(model, name, meta[name])

@@ -11,8 +11,9 @@ from sklearn.utils import Tags
 
 from dask_mcsvm._validation import TrainingSet, check_sample_weight, check_training_set
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
+from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
 from dask_mcsvm.estimators._larank_fit import Outcome, order_of, run_epochs
-from dask_mcsvm.estimators._larank_model import LaRankModel, alike, is_lazy
+from dask_mcsvm.estimators._larank_model import LaRankModel, alike, exposed, is_lazy
 from dask_mcsvm.estimators._larank_settings import (
     TAU,
     Settings,
@@ -59,8 +60,8 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
     cache_size : float
         Megabytes of kernel values kept. What does not fit is computed again: the model is the same.
     schedule : {"cost", "time", "fixed"}
-        What chooses the next operation: the rise of the dual per multiply-add, per second (as in
-        the paper; not repeatable), or turns.
+        What chooses the next operation: the rise of the dual per number touched (a kernel value
+        counts 64, whatever the kernel), per second (as in the paper; not repeatable), or turns.
     max_support : int or None
         Support patterns kept at most; the one that the dual needs least gives way (`dual_lost_`).
     class_weight : dict, "balanced" or None
@@ -165,6 +166,7 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
+    @one_at_a_time
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
         """Train from nothing.
 
@@ -184,7 +186,13 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         Returns
         -------
         LaRankSVC
-            Itself. If an error is raised, it is as it was before.
+            Itself. If an error is raised, or Ctrl-C pressed, it is as it was before; until then
+            other threads predict and save what it was before.
+
+        Raises
+        ------
+        RuntimeError
+            If another call of `fit` or `partial_fit` is training it.
 
         Warns
         -----
@@ -208,9 +216,10 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         self._warn_unless_converged(settings, outcome)
         numbers = None if data.kept is None else np.flatnonzero(data.kept)
         learned = {"classes_": data.classes, **data.features}
-        self._remember(run.copy(), outcome, learned, gamma, numbers)  # a copy has no cache to hold
+        self._remember(run, outcome, learned, gamma, numbers)
         return self
 
+    @one_at_a_time
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from the next rows of a stream, each visited once.
 
@@ -228,7 +237,13 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         Returns
         -------
         LaRankSVC
-            Itself. If an error is raised, it is as it was before.
+            Itself. If an error is raised, or Ctrl-C pressed, it is as it was before; until then
+            other threads predict and save what it was before.
+
+        Raises
+        ------
+        RuntimeError
+            If another call of `fit` or `partial_fit` is training it.
         """
         settings = read_settings(self)
         self._check_stream(settings, classes)
@@ -239,9 +254,7 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         if first:
             run, gamma = _start(settings, data.rows, data, sample_weight)
         else:
-            # A kernel of the user's may fail half way: the model stays as it is until all is done.
-            run = self._run if self._run.kernel.function is None else self._run.copy()
-            gamma = self.gamma_
+            run, gamma = bench_of(self).take(self._run), self.gamma_
             run.max_support, run.schedule = settings.max_support, settings.schedule
         run.tau = TAU
         rows = data.rows if run.is_sparse == sp.issparse(data.rows) else _as(data.rows, run)
@@ -249,7 +262,8 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         run.process(examples, order_of(data.y.size, settings.shuffle, run.seed, examples.base))
         outcome = Outcome(float("nan"), run.dual, 1, "epochs", [])
         learned = {"classes_": data.classes, **data.features}
-        self._remember(run, outcome, learned, gamma, None)
+        kept = self._remember(run, outcome, learned, gamma, None)
+        bench_of(self).last = kept, run
         return self
 
     def _check_stream(self, settings: Settings, classes: Any) -> None:
@@ -301,7 +315,7 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         name, epochs = type(self).__name__, settings.max_epochs
         tol = settings.C / outcome.primal if settings.tol is None else settings.tol
         message = convergence_message(name, epochs, outcome.gap, tol)
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)  # whoever called `fit`
 
     def _remember(
         self,
@@ -310,15 +324,23 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
         learned: dict[str, Any],
         gamma: float,
         numbers: npt.NDArray[np.int64] | None,
-    ) -> None:
-        """Set the fitted attributes, all at the end: a fit that fails has changed none."""
-        for stale in ("feature_names_in_", "coef_"):
-            self.__dict__.pop(stale, None)
-        self.__dict__.update(learned)
-        self.gamma_ = gamma
-        self.primal_, self.dual_, self.gap_ = outcome.primal, outcome.dual, outcome.gap
-        self.n_iter_, self.history_, self.stop_ = outcome.n_iter, outcome.history, outcome.stop
-        self._expose(run, numbers)
+    ) -> Kept:
+        """Set the fitted attributes, all at the end and all together: whoever looks, and whenever
+        an interrupt comes, they belong to one model."""
+        kept, bench_of(self).last = Kept.of(run), None
+        stale = ("feature_names_in_", "coef_")
+        others = {name: value for name, value in vars(self).items() if name not in stale}
+        fitted = {
+            "gamma_": gamma,
+            "primal_": outcome.primal,
+            "dual_": outcome.dual,
+            "gap_": outcome.gap,
+            "n_iter_": outcome.n_iter,
+            "history_": outcome.history,
+            "stop_": outcome.stop,
+        }
+        self.__dict__ = others | learned | fitted | exposed(run, kept, numbers)
+        return kept
 
 
 def _start(

@@ -52,7 +52,7 @@ MU = 0.05
 ETA = 0.05
 #: OPTIMIZE steps that count as one operation.
 REPEATS = 10
-#: Cost is counted in billions of multiply-adds: about seconds, so that the ratios start alike.
+#: Cost is in billions of numbers touched: about seconds, so that the ratios start alike.
 UNIT = 1e-9
 
 _CLOCK_MONOTONIC = 6 if sys.platform == "darwin" else 1

@@ -93,7 +93,7 @@ class Limits(NamedTuple):
     enabled: np.ndarray  # (3,) float64: 0.0 leaves an operation out
     seconds_new: float  # what a kernel row of a new example cost outside
     max_support: int
-    width: np.ndarray  # (n,) float64 multiply-adds of a kernel value with row i, or its nonzeros
+    width: np.ndarray  # (n,) float64: cost of a kernel value; nonzeros of row i if W is kept
 
 
 def new_patterns(capacity: int, width: int) -> Patterns:

@@ -24,7 +24,7 @@ class Examples:
     C: np.ndarray  # (n,) float64
     norms: np.ndarray  # (n,) float64: ‖x‖²
     square: np.ndarray  # (n,) float64: K(x, x)
-    width: np.ndarray  # (n,) float64: nonzeros
+    width: np.ndarray  # (n,) float64: see ``Limits.width``
     base: int  # id of the first
     slot_of: np.ndarray  # (n,) int32
     seen: np.ndarray  # (n,) float64

@@ -1,5 +1,6 @@
 """LaRankSVC: the optimum it reaches, streams, weights, storage, and what it refuses."""
 
+import copy
 import pickle
 import re
 
@@ -146,6 +147,19 @@ def test_kernels_from_outside_give_the_same_model(data, kernel):
     )
 
 
+@pytest.mark.parametrize("csr", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("kernel", [rbf, "precomputed"])
+def test_one_pass_takes_the_same_steps_whoever_computes_the_kernel(blobs, kernel, csr):
+    X, y = blobs(6, 400)
+    inside = LaRankSVC(gamma=0.5, random_state=0).fit(sp.csr_array(X) if csr else X, y)
+    rows = rbf(X, X) if kernel == "precomputed" else X
+    outside = LaRankSVC(kernel=kernel, random_state=0).fit(rows, y)
+    assert (outside.n_steps_, outside.n_arg_max_) == (inside.n_steps_, inside.n_arg_max_)
+    np.testing.assert_array_equal(outside.support_, inside.support_)
+    difference = outside.dual_coef_ - inside.dual_coef_
+    np.testing.assert_allclose(difference.toarray(), 0, atol=1e-9)
+
+
 def test_gamma_scale_is_that_of_scikit_learn(data):
     X, y = data
     for rows in (X, sp.csr_array(X)):
@@ -269,7 +283,7 @@ def broken(function):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda X, Z: rbf(X, Z)[:, :1], "the kernel returned shape (1, 1)"),
+        (lambda X, Z: rbf(X, Z)[:, :1], "the kernel returned shape (6, 1)"),
         (lambda X, Z: rbf(X, Z) * np.nan, "the kernel returned NaN or infinity"),
     ],
 )
@@ -277,13 +291,11 @@ def test_a_kernel_that_fails_half_way_leaves_the_model_as_it_was(data, function,
     X, y = data
     model = LaRankSVC(kernel=broken(function), shuffle=False, random_state=0)
     model.partial_fit(X[:20], y[:20], classes=[0, 1, 2])
-    before = dict(vars(model)), model._run.export()
+    before = dict(vars(model)), copy.deepcopy(model._run.state)
     with pytest.raises(ValueError, match=re.escape(message)):
         model.partial_fit(X[20:], y[20:])
     assert vars(model) == before[0]
-    assert all(
-        np.array_equal(before[1][name], value) for name, value in model._run.export().items()
-    )
+    assert all(np.array_equal(before[1][name], value) for name, value in model._run.state.items())
 
 
 def test_bad_streams_are_refused_and_change_nothing(data):

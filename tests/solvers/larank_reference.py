@@ -13,7 +13,8 @@ ETA = 0.05
 KAPPA = 1e-10
 TIE = 1e-12  # a step leaves two gradients equal: rounding must not choose between them
 REPEATS = 10  # OPTIMIZE steps that count as one operation
-UNIT = 1e-9  # cost is in billions of multiply-adds
+UNIT = 1e-9  # cost is in billions of numbers touched
+VALUE_COST = 64  # ... and so much for a kernel value
 MASK = 2**64 - 1
 
 
@@ -47,17 +48,15 @@ class ReferenceLaRank:
         Labels in 0..k-1.
     C : ndarray of shape (n,)
     k : int
-    width : int or ndarray of shape (n,)
-        Multiply-adds of one kernel value; for a linear kernel nonzeros of each row.
-    linear : bool
-        Count costs as the solver does that keeps W.
+    nonzeros : int or ndarray of shape (n,), or None
+        Of each row: count costs as the solver does that keeps W. None is a kernel.
     """
 
-    def __init__(self, K, y, C, k, *, width, linear=False, schedule="cost", tau=1e-4, seed=0,
+    def __init__(self, K, y, C, k, *, nonzeros=None, schedule="cost", tau=1e-4, seed=0,
                  max_support=None):  # fmt: skip
         self.K, self.y, self.C, self.k = K, y, C, k
-        self.width = np.broadcast_to(width, y.shape)
-        self.linear, self.schedule, self.tau = linear, schedule, tau
+        self.linear, self.schedule, self.tau = nonzeros is not None, schedule, tau
+        self.width = np.broadcast_to(nonzeros if self.linear else VALUE_COST, y.shape)
         self.max_support = max_support
         self.generator = Generator(seed)
         self.beta = np.zeros((y.size, k))

@@ -76,10 +76,9 @@ def same_model(a, b):
 def test_the_run_takes_the_path_of_the_specification(name, csr, schedule, max_support):
     X, y, C = problem(csr=csr)
     width = np.count_nonzero(X, axis=1) if csr else D
+    nonzeros = width if name == "linear" else None
     options = {"schedule": schedule, "max_support": max_support}
-    reference = ReferenceLaRank(
-        gram(X, name), y, C, K, width=width, linear=name == "linear", seed=7, **options
-    )
+    reference = ReferenceLaRank(gram(X, name), y, C, K, nonzeros=nonzeros, seed=7, **options)
     run = make_run(X, name, csr=csr, **options)
     examples = run.examples(rows_of(X, csr), y, C)
     settled = C[0] if csr and name == "linear" else 0.0  # K(x, x) = 0: not in the reference's dual
@@ -253,7 +252,7 @@ def test_a_kernel_in_python_takes_the_path_of_the_specification(cache_bytes):
         calls.append((A.shape[0], B.shape[0]))
         return np.exp(-GAMMA * ((A[:, None] - B[None]) ** 2).sum(axis=2))
 
-    reference = ReferenceLaRank(rbf(X, X), y, C, K, width=D, seed=7)
+    reference = ReferenceLaRank(rbf(X, X), y, C, K, seed=7)
     calls.clear()
     run = make_run(X, kernel=Kernel("callable", function=rbf), cache_bytes=cache_bytes)
     examples = run.examples(X, y, C)
@@ -267,7 +266,7 @@ def test_a_kernel_in_python_takes_the_path_of_the_specification(cache_bytes):
 def test_a_precomputed_kernel_takes_the_path_of_the_specification():
     X, y, C = problem()
     matrix = gram(X, "rbf")
-    reference = ReferenceLaRank(matrix, y, C, K, width=1, seed=7)
+    reference = ReferenceLaRank(matrix, y, C, K, seed=7)
     run = make_run(matrix, kernel=Kernel("precomputed"), cache_bytes=5 * 96 * 8)
     examples = run.examples(matrix, y, C)
     for epoch in range(2):
