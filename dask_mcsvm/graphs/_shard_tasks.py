@@ -110,7 +110,8 @@ def solve_rows(
 
 def soft_data(rows: RowBlock, how: SliceOf) -> Data:
     """Rows as visits see them: a change of the intercept weighs rho [SOFT]."""
-    square = rows.square - (1 - how.rho) * how.tau**2
+    soft = how.rho * how.tau**2  # at least that, also where tau² has swallowed the features
+    square = np.maximum(rows.square - (1 - how.rho) * how.tau**2, soft)
     return rows._replace(square=square).data(how.tau * float(np.sqrt(how.rho)))
 
 

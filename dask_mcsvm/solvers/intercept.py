@@ -8,6 +8,9 @@ import numpy as np
 #: news20_bydate, reuters52 and banking77, but with 400,000 generated rows, most of which lie still,
 #: 10, 30, 100 and 1000 take 40, 13, 9 and 9, and no intercept 9.
 SOFT = 100.0
+#: Visits see b / sqrt(rho) in the rows' float type: rows that are next to nothing beside tau must
+#: not push it out of range.
+SOFTEST = 2.0**-60
 #: The intercept moves so many times in a sweep.
 SLICES = 10
 #: Share of its step that the multiplier takes after a slice of a sweep that visits all rows alike:
@@ -27,7 +30,7 @@ def stiffness(n: int, mean_square: float, tau: float) -> float:
     """
     if tau == 0 or mean_square == 0:
         return 1.0
-    return min(1.0, SOFT * mean_square / (tau**2 * n))
+    return min(1.0, max(SOFTEST, SOFT * mean_square / (tau**2 * n)))
 
 
 class SoftIntercept:

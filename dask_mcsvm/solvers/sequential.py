@@ -115,7 +115,8 @@ class SequentialDual:
         self.soft.start(self.W, warm)
         self.visit_data = self.data._replace(
             tau=self.W.dtype.type(tau * self.soft.root),
-            square=read_only(self.data.square - (1 - rho) * tau**2),
+            # At least what b itself adds, also where tau² has swallowed the features.
+            square=read_only(np.maximum(self.data.square - (1 - rho) * tau**2, rho * tau**2)),
         )
 
     @property
