@@ -36,12 +36,13 @@ def pose_lazy(
     source = read_source(X, y, sample_weight, classes, runner, settings.memory_limit)
     _check_two_classes(source)
     weights = class_weights(class_weight, source.classes, source.class_totals)
-    factors, norm = settings.C * weights, source.largest_norm
+    norm = source.largest_norm
     tau = norm or 1.0 if settings.tau is None else settings.tau
     dtype = working_dtype(source.dtype, settings.dtype)
     of_present = [weights[source.counts > 0] * each for each in source.weight_ranges]
     costs = settings.cost_range(np.concatenate(of_present))
     check_range(costs, norm, tau, dtype, are_zero=norm == 0)
+    factors = settings.C * weights
     problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype)
     plan = make_dask_plan(
         n=source.n, d=source.n_features, nnz=source.nnz, counts=source.counts,

@@ -20,6 +20,7 @@ from dask_mcsvm.solvers.portion import (
     Look,
     PortionRows,
     Sample,
+    exact_columns,
     examine,
     gather,
     look,
@@ -197,9 +198,10 @@ def examine_rows(pieces: Pieces, visited: Visited, pilot: Pilot, course: Course)
     b, scale = (
         (visited.held, pilot.scale_held) if pilot.held_is_better else (visited.b, pilot.scale_here)
     )
+    columns = exact_columns(pilot.W, course.formulation)
     with one_blas_thread():
         seen: Look = add_answers(
-            [examine(rows, b[here], scale, pilot.W) for rows, here in places(pieces, course)]
+            [examine(rows, b[here], scale, columns) for rows, here in places(pieces, course)]
         )
     return seen
 
@@ -207,7 +209,7 @@ def examine_rows(pieces: Pieces, visited: Visited, pilot: Pilot, course: Course)
 def close_certificate(pilot: Pilot, looks: Sequence[Look], course: Course) -> Pilot:
     """The pilot with exact objectives of what it holds."""
     seen: Look = add_answers(looks)
-    W = pilot.W.astype(np.float64)
+    W = exact_columns(pilot.W, course.formulation)
     H = centred(seen.H, course.formulation)
     return replace(
         pilot,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from ._decisions import centred
 from ._jit import kernel
 from ._newton import ROWS_PER_FEATURE, CurvedRows, column_squares, find_active
 from ._products import block_rows, curvature, float64_blocks, scores_of, weighted_rows
@@ -140,9 +141,14 @@ def sample_grams(found: Sample) -> Iterator[Array]:
         yield gram
 
 
-def examine(rows: PortionRows, b: Array, scale: float, W: Array) -> Look:
-    """Loss at W (d + 1, k) and dual of scale·C_i b_i as it would be stored, in float64."""
+def exact_columns(W: Array, formulation: str) -> Array:
+    """W (d + 1, k) by classes in float64: the nearest that the primal allows."""
     columns = W.T.astype(np.float64)
+    return centred(columns, formulation) if formulation == "lee_lin_wahba" else columns
+
+
+def examine(rows: PortionRows, b: Array, scale: float, columns: Array) -> Look:
+    """Loss at W by classes and dual of scale·C_i b_i as it would be stored, in float64."""
     y, C, dtype = read_only(rows.y), read_only(rows.C), rows.X.dtype
     H, sums = np.zeros_like(columns), np.zeros(2)
     for here, X in float64_blocks(rows.X):

@@ -15,7 +15,7 @@ from ._jit import kernel
 from ._rows import as_rows, read_only, square_norms
 from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
-from .certify import examine, finish_block, weights_block
+from .certify import common_square, examine, finish_block, weights_block
 from .duals import Duals
 from .intercept import SLICES, UNIFORM_PACE, SoftIntercept, stiffness
 from .sdm import (
@@ -324,7 +324,8 @@ class SequentialDual:
             )  # fmt: skip
 
         self._in_threads(look, blocks)
-        return 0.5 * square_sum(self.W) + float(self.C @ self.seen[:, 0])
+        square = square_sum(self.W) - common_square(self.W, self.formulation)
+        return 0.5 * square + float(self.C @ self.seen[:, 0])
 
     def _in_threads(self, task, blocks):
         if self.n_jobs == 1 or len(blocks) == 1:

@@ -281,6 +281,8 @@ class Splitting:
     def certify(self) -> tuple[float, float]:
         """Primal of the best W and dual of the better multipliers, all sums in float64."""
         columns = self.W.T.astype(np.float64)
+        if self.formulation == "lee_lin_wahba":  # the nearest that the primal allows
+            columns = self._centre(columns)
 
         def part(first: int, last: int, X: Any) -> tuple[float, float, np.ndarray]:
             here, X = slice(first, last), X.astype(np.float64)
