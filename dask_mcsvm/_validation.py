@@ -20,6 +20,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from dask_mcsvm.checks import check_sparse
 from dask_mcsvm.errors import advised, bad_parameter
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -155,9 +156,18 @@ def check_rows(estimator: Any, X: Any) -> Rows:
     ndarray or SciPy CSR of shape (n, d)
         In its own dtype; never a copy of numeric input that is dense or CSR already.
     """
+    return _validated(estimator, X, reset=False)
+
+
+def _validated(estimator: Any, X: Any, *y: Any, reset: bool) -> Any:
+    """`validate_data` of rows that no conversion may read before their structure was checked."""
+    check_sparse(X)
     with saying_what_to_type():
         # "numeric", not a float type: int8 rows are cast block by block later, not all at once.
-        return validate_data(estimator, X, reset=False, accept_sparse="csr", dtype="numeric")
+        how = {"reset": reset, "accept_sparse": "csr", "dtype": "numeric"}
+        found = validate_data(estimator, X, *y, **how)
+    check_sparse(found[0] if y else found)  # lists and dictionaries of entries are CSR by now
+    return found
 
 
 def working_dtype(stored: np.dtype[Any], asked: np.dtype[Any] | None) -> np.dtype[Any]:
@@ -195,8 +205,6 @@ def _as_csr(X: Any, dtype: np.dtype[Any]) -> Rows:
         )
     # A wrapper of our own: SciPy caches flags on the object and sorts in place.
     csr = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
-    with saying_what_to_type():
-        csr.check_format(full_check=True)  # kernels index without looking
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()  # sorts as well
@@ -205,16 +213,6 @@ def _as_csr(X: Any, dtype: np.dtype[Any]) -> Rows:
     csr.indices = csr.indices.astype(np.int32, copy=False)
     csr.indptr = csr.indptr.astype(np.int64, copy=False)
     return csr
-
-
-def largest_norm(rows: Rows, block_rows: int = 4096) -> float:
-    """max_i ||x_i||, summed in float64 block by block so that no large copy is made."""
-    largest = 0.0
-    for start in range(0, rows.shape[0], block_rows):
-        block = rows[start : start + block_rows].astype(np.float64)
-        squares = block.multiply(block) if sp.issparse(block) else block * block
-        largest = max(largest, float(np.asarray(squares.sum(axis=1)).max()))
-    return math.sqrt(largest)
 
 
 # Labels and weights -----------------------------------------------------------------------------
@@ -364,8 +362,8 @@ def check_training_set(
     """
     # validate_data writes what it learns about the columns: let it write on a copy.
     shadow = copy.copy(estimator)
+    X, y = _validated(shadow, X, y, reset=reset)
     with saying_what_to_type():
-        X, y = validate_data(shadow, X, y, reset=reset, accept_sparse="csr", dtype="numeric")
         check_classification_targets(y)
     learned = ("n_features_in_", "feature_names_in_")
     features = {name: vars(shadow)[name] for name in learned if name in vars(shadow)}

@@ -29,7 +29,8 @@ def _numba_cache() -> Path:
     if hasattr(os, "getuid") and base.stat().st_uid != os.getuid():
         # Someone else's folder, and a cache is code that will run: keep out.
         base = Path(tempfile.mkdtemp(prefix="dask_mcsvm-"))
-    return base / stamp
+    # Numba does not ask whether a cached kernel was compiled with bounds checking.
+    return base / (stamp + "-checked" * bool(os.environ.get("NUMBA_BOUNDSCHECK")))
 
 
 os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())  # read once, when numba is imported

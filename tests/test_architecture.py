@@ -14,6 +14,7 @@ PACKAGE = ROOT / "dask_mcsvm"
 
 # A module imports only from lower numbers; within a folder its files may import each other.
 LAYER = {
+    "checks": 0,
     "errors": 0,
     "_validation": 1,
     "formulations": 1,

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm._validation import TrainingSet, is_lazy
+from dask_mcsvm.checks import check_rows_range, positive_range
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 from dask_mcsvm.training import Problem, certify_primal
@@ -78,6 +79,7 @@ class Trained:
                 "y or sample_weight are not those of the fit; the certificate holds for the "
                 "training rows only: pass the same labels and weights."
             )
+        check_rows_range(data.rows, positive_range(C), self.tau)
         return Problem(
             rows=data.rows,
             y=data.y,

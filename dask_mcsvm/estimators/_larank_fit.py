@@ -1,5 +1,6 @@
 """Epochs of LaRank over rows in memory, until they are enough or the gap is closed."""
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,8 @@ class Epochs:
     def is_done(self, primal: float, dual: float) -> bool:
         """Whether a certified gap is small enough."""
         tol = self.settings.tol
+        if not (math.isfinite(primal) and math.isfinite(dual)):
+            return False
         return primal - dual <= (self.settings.C if tol is None else tol * primal)
 
     def record(self, run: LaRank, primal: float, dual: float, certified: bool) -> bool:

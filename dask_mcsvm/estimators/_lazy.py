@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dask_mcsvm._validation import check_rows, class_weights, is_lazy, working_dtype
+from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._out_of_core import pose_blocks, pose_early_shrink
 from dask_mcsvm.estimators._progress import progress
@@ -34,9 +35,14 @@ def pose_lazy(
     runner = find_runner()
     source = read_source(X, y, sample_weight, classes, runner, settings.memory_limit)
     _check_two_classes(source)
-    factors = settings.C * class_weights(class_weight, source.classes, source.class_totals)
-    tau = source.largest_norm or 1.0 if settings.tau is None else settings.tau
+    weights = class_weights(class_weight, source.classes, source.class_totals)
+    norm = source.largest_norm
+    tau = norm or 1.0 if settings.tau is None else settings.tau
     dtype = working_dtype(source.dtype, settings.dtype)
+    of_present = [weights[source.counts > 0] * each for each in source.weight_ranges]
+    costs = settings.cost_range(np.concatenate(of_present))
+    check_range(costs, norm, tau, dtype, are_zero=norm == 0)
+    factors = settings.C * weights
     problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype)
     plan = make_dask_plan(
         n=source.n, d=source.n_features, nnz=source.nnz, counts=source.counts,
@@ -101,12 +107,15 @@ def fit_lazy(
 def lazy_model(estimator: Any) -> Model:
     """A fitted estimator as the tasks of a prediction see it."""
     coef, formulation = estimator.coef_, estimator._trained.formulation
+    # The weights of the constant feature are numbers of coef's type, the intercept need not be.
+    tau = estimator._trained.tau or 1.0
+    bias = np.asarray(estimator.intercept_, np.float64) / tau
     if is_lazy(coef):
-        return Model(model_parts(coef, estimator.intercept_), 1.0, coef.dtype, formulation)
+        return Model(model_parts(coef, bias), tau, coef.dtype, formulation)
     coef = coef.toarray() if sp.issparse(coef) else coef
-    W = np.vstack([coef.T, np.asarray(estimator.intercept_, coef.dtype)[None]])
+    W = np.vstack([coef.T, bias[None].astype(coef.dtype)])
     part = ModelPart(tuple(range(W.shape[1])), W)
-    return Model((part,), 1.0, W.dtype, formulation)
+    return Model((part,), tau, W.dtype, formulation)
 
 
 def lazy_scores(estimator: Any, X: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_mcsvm._validation import check_training_set, class_weights, is_lazy, working_dtype
+from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained, class_totals
 from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import Settings, warn_of_precision
@@ -32,6 +33,7 @@ class Posed(NamedTuple):
     labels: Any
     features: dict[str, Any]
     totals: Any  # (k,) weights of the rows of each class
+    weights: Any  # (n,) of the rows, the factors of their classes included
     plan: PassPlan
 
 
@@ -67,7 +69,7 @@ def pose_blocks(
 
 
 def _posed(
-    found: tuple[Source, Any, dict[str, Any], Any], settings: Settings, solver: str, why: str
+    found: tuple[Source, Any, dict[str, Any], Any, Any], settings: Settings, solver: str, why: str
 ) -> Posed:
     source, labels = found[:2]
     n, d = source.shape
@@ -102,7 +104,10 @@ def _fit(
 ) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
     source = posed.source
     warn_of_precision(settings, source.dtype)
-    tau = source.radius() or 1.0 if settings.tau is None else settings.tau
+    radius = source.radius()
+    tau = radius or 1.0 if settings.tau is None else settings.tau
+    costs = settings.cost_range(posed.weights)
+    check_range(costs, radius, tau, source.dtype, are_zero=radius == 0)
     with progress(settings.verbose, settings.callbacks) as on_epoch:
         fit = train(
             source, C=settings.C, tau=tau, tol=settings.tol, max_epochs=settings.max_epochs,
@@ -120,7 +125,7 @@ def _fit(
 
 def _from_dataset(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[DatasetSource, Any, dict[str, Any], Any]:
+) -> tuple[DatasetSource, Any, dict[str, Any], Any, Any]:
     if not isinstance(X, Dataset):
         try:
             X = open_dataset(X)
@@ -141,16 +146,18 @@ def _from_dataset(
     factors = class_weights(estimator.class_weight, X.classes, counts)
     dtype = working_dtype(X.dtype, settings.dtype)
     source = DatasetSource(X, dtype, factors)
-    return source, X.classes, {"n_features_in_": X.shape[1]}, factors * counts
+    each = factors[codes] if weights is None else factors[codes] * weights
+    return source, X.classes, {"n_features_in_": X.shape[1]}, factors * counts, each
 
 
 def _from_memory(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[Source, Any, dict[str, Any], Any]:
+) -> tuple[Source, Any, dict[str, Any], Any, Any]:
     data = check_training_set(
         estimator, X, y, sample_weight=sample_weight, classes=classes,
         class_weight=estimator.class_weight, dtype=settings.dtype,
     )  # fmt: skip
     k = data.classes.size
     source = ArraySource(data.rows, data.y, data.weights, n_classes=k, block_rows=BLOCK_ROWS)
-    return source, data.classes, data.features, class_totals(data.y, data.weights, k)
+    totals = class_totals(data.y, data.weights, k)
+    return source, data.classes, data.features, totals, data.weights

@@ -82,7 +82,7 @@ def fit_path(
     last: KeptAlpha | None = None
     for C in costs:
         model = clone(estimator).set_params(C=C)
-        last = model._learn(data, replace(settings, C=C), last)
+        last = model._learn(data, replace(settings, C=C, last_C=costs[-1]), last)
         models.append(model)
     scores = None
     if held_out is not None:
@@ -128,7 +128,8 @@ def fit_lazy_path(
             folder = stack.enter_context(state_folder(settings.scratch, find_runner()))
             settings = replace(settings, carry=folder)
         for model in models:
-            model._fit_chunks(X, y, sample_weight, None, replace(settings, C=model.C))
+            own = replace(settings, C=model.C, last_C=costs[-1])
+            model._fit_chunks(X, y, sample_weight, None, own)
     scores = None
     if validation is not None:
         scores = np.array([model.score(*validation) for model in models])

@@ -18,8 +18,8 @@ from dask_mcsvm._validation import (
     check_n_jobs,
     check_number,
     draw_seed,
-    largest_norm,
 )
+from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
 from dask_mcsvm.formulations import formulation_name
 from dask_mcsvm.training import (
@@ -60,6 +60,13 @@ class Settings:
     verbose: int
     seed: int
     carry: str | None = None
+    #: The last C of a path, so that one that is too large is refused before the first fit.
+    last_C: float | None = None
+
+    def cost_range(self, weights: Any) -> tuple[float, float]:
+        """The smallest and the largest C_i of all fits to come; rows of weight 0 are left out."""
+        least, most = positive_range(weights)
+        return self.C * least, (self.last_C or self.C) * most
 
 
 def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
@@ -188,6 +195,7 @@ def pose(data: TrainingSet, settings: Settings) -> Problem:
     tau = settings.tau
     if tau is None:
         tau = largest_norm(data.rows) or 1.0  # all rows zero: any constant will do
+    check_rows_range(data.rows, settings.cost_range(data.weights), tau)
     return Problem(
         rows=data.rows,
         y=data.y,

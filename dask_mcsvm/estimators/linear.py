@@ -104,7 +104,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         reads files in `scratch` where the classes were cut into groups and all of it takes more
         than `memory_limit` (1 GiB by default).
     intercept_ : ndarray of shape (n_classes,)
-        Zeros if ``fit_intercept=False``.
+        In float64, also where `coef_` is float32; zeros if ``fit_intercept=False``.
     classes_ : ndarray of shape (n_classes,)
         Labels, sorted.
     primal_, dual_, gap_ : float
@@ -384,7 +384,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         self.__dict__.update(features)
         self.classes_ = classes
         self.coef_ = fit.W[:d].T  # a view: the solver's layout is also the best for predict
-        self.intercept_ = trained.tau * np.asarray(fit.W[d])
+        self.intercept_ = trained.tau * np.asarray(fit.W[d], np.float64)
         self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
         self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
         self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)

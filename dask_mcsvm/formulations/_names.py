@@ -61,10 +61,11 @@ def relative_gap(name: str, primal: float, dual: float, primal_at_zero: float) -
     Returns
     -------
     float
-        nan if an objective is nan; inf if there is a gap but nothing to compare it with.
+        nan if an objective is not finite, which no tolerance accepts; inf if there is a gap but
+        nothing to compare it with.
     """
     gap, name = primal - dual, formulation_name(name)
-    if math.isnan(gap):  # max() below would lose it
+    if not (math.isfinite(primal) and math.isfinite(dual)):  # inf / inf, or inf within rounding
         return math.nan
     if name == "lee_lin_wahba":
         floor = 64 * np.finfo(np.float64).eps * abs(primal)

@@ -85,15 +85,20 @@ class ClipSolver:
         weights, dual = self._refresh(graph, state, f"{self.short}-refresh-{epoch}")
         left = dict(state) | weights
         looks, value = primal(
-            self.rows.keys, [(classes, left[name]) for classes, name in self.weights(left)],
-            formulation=self.formulation, tau=self.rows.tau, name=self.short,
-            epoch=epoch, run=self.run,
+            self.rows.keys, self._judged(graph, left, epoch), formulation=self.formulation,
+            tau=self.rows.tau, name=self.short, epoch=epoch, run=self.run,
         )  # fmt: skip
         report = (f"{self.short}-bounds-{epoch}", self.run)
         graph[report] = Task(report, tally_bounds, TaskRef(dual), TaskRef(value))
         return Stage(graph | looks, left, report)
 
     # -- parts of a graph --------------------------------------------------------------------------
+
+    def _judged(
+        self, graph: Graph, state: State, epoch: int
+    ) -> list[tuple[npt.NDArray[np.intp], Key]]:
+        """Classes and keys of the weights whose primal is the certificate's."""
+        return [(classes, state[name]) for classes, name in self.weights(state)]
 
     def _classes(self, g: int) -> npt.NDArray[np.intp]:
         return np.array(self.groups[g], np.intp)

@@ -162,7 +162,7 @@ def seated(
         data = here._replace(y=here.y + sum(sizes[:side])).data(tau)
         data = data._replace(
             tau=data.tau.dtype.type(tau * np.sqrt(theta)),
-            square=read_only(here.square - (1 - theta) * tau**2),
+            square=read_only(np.maximum(here.square - (1 - theta) * tau**2, theta * tau**2)),
         )
         alpha = alpha_of(pieces[: len(groups)], sizes, data.C.dtype)
         tables.append(Table(data, alpha, preference.astype(np.float64), np.empty((data.y.size, 2))))

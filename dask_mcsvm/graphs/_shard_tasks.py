@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_mcsvm.solvers.certify import common_square
 from dask_mcsvm.solvers.intercept import SoftIntercept
 from dask_mcsvm.solvers.sdm import Data
 from dask_mcsvm.solvers.shard import (
@@ -117,7 +118,8 @@ def solve_rows(
 
 def soft_data(rows: RowBlock, how: SliceOf) -> Data:
     """Rows as visits see them: a change of the intercept weighs rho [SOFT]."""
-    square = rows.square - (1 - how.rho) * how.tau**2
+    soft = how.rho * how.tau**2  # at least that, also where tau² has swallowed the features
+    square = np.maximum(rows.square - (1 - how.rho) * how.tau**2, soft)
     return rows._replace(square=square).data(how.tau * float(np.sqrt(how.rho)))
 
 
@@ -232,9 +234,10 @@ def close_certificate(weights: Weights, seen: Sequence[tuple[float, float]]) -> 
     return weights._replace(sums=sums, gaps=np.array([gap for _, gap in seen]))
 
 
-def report_bounds(weights: Weights) -> Bounds:
+def report_bounds(weights: Weights, formulation: str) -> Bounds:
     """Primal of W, intercept included, and dual of alpha."""
-    return Bounds(0.5 * square_sum(weights.W) + float(weights.sums[3]), weights.dual)
+    square = square_sum(weights.W) - common_square(weights.W, formulation)
+    return Bounds(0.5 * square + float(weights.sums[3]), weights.dual)
 
 
 def square_sum(W: Array) -> float:

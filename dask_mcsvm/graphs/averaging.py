@@ -135,6 +135,18 @@ class Averaging(ClipSolver):
         graph[root] = Task(root, average, List(*map(TaskRef, keys)), self.rows.n_classes, beyond)
         return TaskRef(root)
 
+    def _judged(
+        self, graph: Graph, state: State, epoch: int
+    ) -> list[tuple[npt.NDArray[np.intp], Key]]:
+        """Columns that sum to zero in float64, as the primal demands; as float32 they need not."""
+        average = self._average(graph, state, 1.0, f"llw-even-average-{epoch}")
+        judged: list[tuple[npt.NDArray[np.intp], Key]] = []
+        for classes, name in self.weights(state):
+            key: Key = (f"llw-even-{epoch}", self.run, name)
+            graph[key] = Task(key, even, TaskRef(state[name]), average)
+            judged.append((classes, key))
+        return judged
+
     def _centre(self, graph: Graph, weights: State, name: str) -> list[TaskRef]:
         """W(alpha) is centred too."""
         return [self._average(graph, weights, 1.0, f"{name}-average")]
@@ -162,6 +174,11 @@ def average(vectors: Sequence[npt.NDArray[np.float64]], k: int, beyond: float) -
     mean = add_vectors(vectors) / k
     rise = 0.5 * k * (1 - (1 - beyond) ** 2) * float(mean @ mean)
     return Average(beyond * mean, rise)
+
+
+def even(weights: GroupWeights, average: Average) -> GroupWeights:
+    """Columns without their mean in float64."""
+    return GroupWeights(weights.W.astype(np.float64) - average.move[:, None], weights.tally)
 
 
 def centre(weights: GroupWeights, average: Average, *, counts: bool) -> GroupWeights:

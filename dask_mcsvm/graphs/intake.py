@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dask_mcsvm.checks import check_sparse
+
 Array = npt.NDArray[Any]
 #: Values that are squared at a time.
 SQUARED = 2**18
@@ -29,6 +31,8 @@ class ChunkFacts(NamedTuple):
     is_sparse: bool
     row_sum: Array  # (d,) float64, Σ x_i of dense rows; (0,) of others
     weighted_squares: Array  # (k,) float64, Σ weight_i ‖x_i‖² of each class
+    lightest: Array  # (k,) float64, smallest positive weight of each class; inf if there is none
+    heaviest: Array  # (k,) float64, largest weight of each class
 
 
 #: The sum of the rows is worth keeping up to so many features.
@@ -40,6 +44,7 @@ def chunk_facts(
 ) -> ChunkFacts:
     """Look at the rows first:stop; what no solver could use is an error that names them."""
     where = f"rows {first}:{stop}"
+    check_sparse(X, f"the chunk of {where} of X")
     X = sp.csr_array(X) if sp.issparse(X) else X
     if X.ndim != 2 or X.shape[0] != stop - first or codes.shape != (stop - first,):
         raise ValueError(
@@ -58,19 +63,31 @@ def chunk_facts(
         )
     w = np.ones(codes.size) if weights is None else check_weights(weights, codes.size, where)
     used = w > 0
+    largest = float(np.sqrt(square[used].max(initial=0.0)))
+    if largest == 0:  # rows of zeros, or of values so small that their squares are
+        largest = float(np.abs(values).max(initial=0))
     return ChunkFacts(
         codes.size,
         int(np.count_nonzero(values) if not sp.issparse(X) else X.nnz),
         n_bytes(X),
         float(square[used].sum()),
-        float(np.sqrt(square[used].max(initial=0.0))),
+        largest,
         np.bincount(codes[used], minlength=k),
         np.bincount(codes, w, minlength=k),
         checksum(X, codes, w),
         bool(sp.issparse(X)),
         row_sum(X, used),
         np.bincount(codes, w * square, minlength=k),
+        *weight_ranges(codes[used], w[used], k),
     )
+
+
+def weight_ranges(codes: Array, weights: Array, k: int) -> tuple[Array, Array]:
+    """The smallest and the largest weight of each class, (k,); inf and 0 of one without rows."""
+    lightest, heaviest = np.full(k, np.inf), np.zeros(k)
+    np.minimum.at(lightest, codes, weights)
+    np.maximum.at(heaviest, codes, weights)
+    return lightest, heaviest
 
 
 def row_sum(X: Any, used: Array) -> Array:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
+from dask_mcsvm.checks import check_sparse
 from dask_mcsvm.solvers.larank import LaRank
 
 Array = npt.NDArray[Any]
@@ -195,7 +196,7 @@ class _Decide:
     decide: Callable[[Array], Array]
 
     def __call__(self, X: Any) -> Array:
-        return self.decide(self.scorer(X))
+        return self.decide(self.scorer(as_matrix(X)))
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class _Label:
     classes: Array
 
     def __call__(self, X: Any) -> Array:
-        labels: Array = self.classes[self.best(self.scorer(X))]
+        labels: Array = self.classes[self.best(self.scorer(as_matrix(X)))]
         return labels
 
 
@@ -238,6 +239,7 @@ def look_at(X: Any, y: Any, weight: Any) -> Survey:
 
 def as_matrix(X: Any) -> Any:
     """A chunk of an array or a frame as numbers, dense or CSR."""
+    check_sparse(X, "a chunk of X")
     return X.tocsr() if sp.issparse(X) else np.asarray(X)
 
 

@@ -20,6 +20,8 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
+from dask_mcsvm.checks import check_sparse
+
 from .state import Graph, Key
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -187,9 +189,12 @@ def make_part(places: npt.NDArray[np.intp], W: Array) -> Part:
 
 def score_blocks(X: Any, W: Array, tau: float, rows: int) -> Iterator[Array]:
     """X W + tau times W's last row, so many rows at a time, in the dtype of W."""
-    bias = W.dtype.type(tau) * W[-1]
+    check_sparse(X, "a chunk of X")
+    intercept = tau * W[-1].astype(np.float64)
     for start in range(0, X.shape[0], rows):
-        yield X[start : start + rows].astype(W.dtype, copy=False) @ W[:-1] + bias
+        scores = np.asarray(X[start : start + rows].astype(W.dtype, copy=False) @ W[:-1])
+        scores += intercept
+        yield scores
 
 
 def part_scores(X: Any, part: Part, *, tau: float) -> Part:

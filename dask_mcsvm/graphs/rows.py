@@ -13,6 +13,7 @@ from dask.delayed import Delayed
 from dask.sizeof import sizeof
 from dask.task_spec import Task, TaskRef
 
+from dask_mcsvm.checks import check_sparse
 from dask_mcsvm.solvers._rows import as_rows, read_only, square_norms
 from dask_mcsvm.solvers.sdm import Data
 
@@ -164,6 +165,7 @@ def make_block(
 
 def as_block(X: Any, dtype: np.dtype[Any]) -> Any:
     """Rows in the form that `RowBlock` promises; copied only where they have another."""
+    check_sparse(X, "a chunk of X")  # a source may have changed since it was looked at
     if not sp.issparse(X):
         return np.ascontiguousarray(X, dtype)
     rows = sp.csr_array(X).astype(dtype, copy=False)

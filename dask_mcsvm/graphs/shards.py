@@ -176,7 +176,9 @@ class Shards:
             seen.append(TaskRef(loss))
         closed = self._key(f"certify-{epoch}")
         graph[closed] = Task(closed, close_certificate, TaskRef(weights), List(*seen))
-        report = self._report(graph, f"certify-report-{epoch}", report_bounds, closed)
+        report = self._report(
+            graph, f"certify-report-{epoch}", report_bounds, closed, self.formulation
+        )
         return Stage(graph, {"weights": closed, **now}, report)
 
     def weights(self, state: State) -> list[tuple[npt.NDArray[np.intp], str]]:
@@ -248,7 +250,7 @@ class Shards:
                 ends.append(last)
         return ends
 
-    def _report(self, graph: Graph, name: str, task: Any, weights: Key, *more: int) -> Key:
+    def _report(self, graph: Graph, name: str, task: Any, weights: Key, *more: Any) -> Key:
         key = self._key(name)
         graph[key] = Task(key, task, TaskRef(weights), *more)
         return key

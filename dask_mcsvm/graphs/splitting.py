@@ -337,9 +337,10 @@ def certify_rows(
 ) -> Evaluation:
     """A block's part of the certificate: of the best W, and of the better multipliers."""
     b, parts = now.fixed if state.fixed_is_better else now.b, row_parts(chunks, newton)
+    columns = newton.exact_columns(state)
     with one_blas_thread():
         seen: Evaluation = add_answers(
-            [certify(rows, b[here], state.scale, state.W) for rows, here in parts]
+            [certify(rows, b[here], state.scale, columns) for rows, here in parts]
         )
     return seen
 

@@ -20,6 +20,9 @@ from ._rows import as_rows, square_norms
 RBF, POLY, SIGMOID, EXTERNAL = 0, 1, 2, 3
 KINDS = {"rbf": RBF, "poly": POLY, "sigmoid": SIGMOID}
 
+#: The largest value of a user's kernel: steps square C_i, which may be large too, and multiply.
+LARGEST_VALUE = 2.0**100
+
 #: A value that is not known yet; kernels of finite rows never give it.
 UNKNOWN = np.inf
 
@@ -216,9 +219,15 @@ def call_kernel(function: Callable[[Any, Any], Any] | None, X, Z) -> np.ndarray:
             f"return numbers of shape {shape}: type kernel=lambda X, Z: X @ Z.T to compare."
         )
     values = values.astype(X.dtype, copy=False)
-    if not np.isfinite(values).all():
+    largest = float(np.abs(values).max(initial=0))
+    if not np.isfinite(largest):
         raise ValueError(
             "the kernel returned NaN or infinity; it must be finite for all rows: scale the "
             "columns of X, or bound the kernel."
+        )
+    if largest > LARGEST_VALUE:
+        raise ValueError(
+            f"the kernel returned a value of {largest:.1e}; values must be at most "
+            f"{LARGEST_VALUE:.1e}: scale the columns of X, or bound the kernel."
         )
     return values

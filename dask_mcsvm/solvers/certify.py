@@ -24,6 +24,37 @@ def column_weights(loss, a, q, C):
     """Turn repaired a[:q] into the factors of x_i in the columns of W; returns the shift of all."""
 
 
+def centre(loss, s):
+    """Scores of the nearest W that the primal allows: LLW's columns sum to zero, but for rounding.
+
+    Without it the primal of a float32 W could be below the dual.
+    """
+
+
+@bare_by_type(centre)
+def _centre(loss, s):
+    if loss.instance_class is not LLW:
+        return lambda loss, s: None
+
+    def lee_lin_wahba(loss, s):
+        mean = 0.0
+        for m in range(s.size):
+            mean += s[m]
+        mean /= s.size
+        for m in range(s.size):
+            s[m] -= mean
+
+    return lee_lin_wahba
+
+
+def common_square(W, formulation):
+    """What `centre` takes off ‖W‖²: k times the square of the columns' mean, in float64."""
+    if formulation != "lee_lin_wahba":
+        return 0.0
+    total = W.sum(axis=1, dtype=np.float64)
+    return float(np.square(total).sum()) / W.shape[1]
+
+
 @bare_by_type(repair)
 def _repair(loss, a, q, C):
     if loss.instance_class is CS:
@@ -139,5 +170,6 @@ def examine(loss, rows, y, C, tau, alpha, W, start, stop, seen, scratch):
         q = alpha_load(alpha, i, y[i], scratch.classes, scratch.v)
         repair(loss, scratch.v, q, C[i])
         row_scores(rows, i, W, tau, s)
+        centre(loss, s)
         screen(loss, s, scratch.classes, scratch.v, sc, q, C[i], 1.0, 0, spare, scratch.out)
         seen[i, 0], seen[i, 1] = scratch.out[0], scratch.out[1]

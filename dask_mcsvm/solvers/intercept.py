@@ -14,6 +14,9 @@ MOVES = 10
 #: rows, and b be left behind by all other weights: moved ten times an epoch, 1,800,000 rows took 20
 #: epochs to a gap of 1e-2 where no intercept takes 8.
 MOST_VISITS = 4096
+#: Visits see b / sqrt(rho) in the rows' float type: rows that are next to nothing beside tau must
+#: not push it out of range.
+SOFTEST = 2.0**-60
 #: Share of its step that the multiplier takes after a slice of a sweep that visits all rows alike:
 #: most rows that will answer have not been asked yet, and with whole steps b goes to and fro for
 #: ever (100 short rows, Lee-Lin-Wahba, 0.3: 36 sweeps to 1e-9). Visits by preference or to the
@@ -36,7 +39,8 @@ def stiffness(n: int, mean_square: float, tau: float) -> float:
     """
     if tau == 0 or mean_square == 0:
         return 1.0
-    return min(1.0, SOFT * mean_square / (tau**2 * visits_between_moves(n)))
+    rho = SOFT * mean_square / (tau**2 * visits_between_moves(n))
+    return min(1.0, max(SOFTEST, rho))
 
 
 def cut_visits(order: np.ndarray, visits: int) -> list[np.ndarray]:

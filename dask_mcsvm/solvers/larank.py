@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dask_mcsvm.checks import check_range, positive_range
+
 from ._larank_certify import PatternPart, other_losses, pattern_part, seen_losses, settled_cost
 from ._larank_grow import (
     grown_model,
@@ -226,6 +228,7 @@ class LaRank:
         precomputed = self.kernel.name == "precomputed"
         rows = as_rows(np.empty((n, 0), self.dtype) if precomputed else X)
         norms, square = np.zeros(n), np.full(n, np.nan)
+        C = read_only(np.asarray(C, np.float64))
         if precomputed:
             square[:] = X.diagonal()
         elif not self.kernel.is_external:
@@ -238,6 +241,7 @@ class LaRank:
                     f"kernel={self.kernel.name!r} overflows {np.dtype(self.dtype)} on a row of X; "
                     "scale the columns with sklearn.preprocessing.MaxAbsScaler, or lower gamma."
                 )
+        self._check_range(C, np.abs(X).max(initial=0) if precomputed else square)
         width = np.full(n, VALUE_COST)
         if isinstance(self.model, LinearModel):
             width = np.diff(rows[2]) if self.is_sparse else np.full(n, self.d)
@@ -247,7 +251,7 @@ class LaRank:
             X,
             rows,
             read_only(np.asarray(y, np.int32)),
-            read_only(np.asarray(C, np.float64)),
+            C,
             norms,
             square,
             width.astype(np.float64),
@@ -255,6 +259,14 @@ class LaRank:
             self._slots_of(first, n),
             np.zeros(n),
         )
+
+    def _check_range(self, C: np.ndarray, square: Any) -> None:
+        """Refuse C_i and K(x, x) that no step could work with; a function's values come later."""
+        largest = 1.0 if self.kernel.name == "callable" else float(np.max(square, initial=0.0))
+        if C.any():
+            check_range(
+                positive_range(C), np.sqrt(largest), 0.0, self.dtype, are_zero=largest == 0
+            )
 
     def _slots_of(self, base: int, n: int) -> np.ndarray:
         """Slots of the examples base..base + n that are patterns, (n,), -1 for the others."""

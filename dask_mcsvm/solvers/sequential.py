@@ -15,7 +15,7 @@ from ._jit import kernel
 from ._rows import as_rows, read_only, square_norms
 from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
-from .certify import examine, finish_block, weights_block
+from .certify import common_square, examine, finish_block, weights_block
 from .duals import Duals
 from .intercept import (
     UNIFORM_PACE,
@@ -121,7 +121,8 @@ class SequentialDual:
         self.soft.start(self.W, warm)
         self.visit_data = self.data._replace(
             tau=self.W.dtype.type(tau * self.soft.root),
-            square=read_only(self.data.square - (1 - rho) * tau**2),
+            # At least what b itself adds, also where tau² has swallowed the features.
+            square=read_only(np.maximum(self.data.square - (1 - rho) * tau**2, rho * tau**2)),
         )
 
     @property
@@ -329,7 +330,8 @@ class SequentialDual:
             )  # fmt: skip
 
         self._in_threads(look, blocks)
-        return 0.5 * square_sum(self.W) + float(self.C @ self.seen[:, 0])
+        square = square_sum(self.W) - common_square(self.W, self.formulation)
+        return 0.5 * square + float(self.C @ self.seen[:, 0])
 
     def _in_threads(self, task, blocks):
         if self.n_jobs == 1 or len(blocks) == 1:

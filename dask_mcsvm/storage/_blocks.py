@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dask_mcsvm.checks import check_sparse
+
 from ._format import Array, create_array, open_array
 from ._json import fixed_width
 from ._place import as_place
@@ -117,6 +119,7 @@ def canonical_rows(X: Any) -> Any:
         raise ValueError(
             f"X has {X.ndim} dimensions; a dataset needs 2. Use X.reshape(len(X), -1)."
         )
+    check_sparse(X)
     X = X.astype(storable_dtype(X.dtype), copy=False)
     if not sp.issparse(X):
         return X
@@ -126,11 +129,7 @@ def canonical_rows(X: Any) -> Any:
         csr.sum_duplicates()  # sorts as well
     if csr.nnz < len(csr.data):  # room for more entries is not part of the matrix
         csr = sp.csr_matrix((csr.data[: csr.nnz], csr.indices[: csr.nnz], csr.indptr), csr.shape)
-    if csr.nnz and not 0 <= csr.indices.min() <= csr.indices.max() < csr.shape[1]:
-        raise ValueError(
-            f"X has a column index outside 0 to {csr.shape[1] - 1}; the matrix is damaged, "
-            "X.check_format() says where."
-        )
+    check_sparse(csr)
     return csr
 
 

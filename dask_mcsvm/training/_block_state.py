@@ -19,12 +19,13 @@ from dask_mcsvm.graphs._shard_tasks import (
     look_at_rows,
     make_shard,
     report_tally,
+    square_sum,
     start_weights,
 )
 from dask_mcsvm.graphs.rows import RowBlock, make_block
 from dask_mcsvm.graphs.state import Tally
 from dask_mcsvm.progress import Meter
-from dask_mcsvm.solvers.certify import finish_block
+from dask_mcsvm.solvers.certify import common_square, finish_block
 from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.intercept import stiffness, visits_between_moves
 from dask_mcsvm.solvers.shard import Shard, own_copy, shard_columns, without_spare
@@ -173,7 +174,7 @@ class BlockMinimization:
             duals = Duals(self.formulation, self.k, rows.C, shard.alpha)
             stored += duals.density * rows.y.size if rows.y.size else 0.0
             self.shards.put(b, shard)
-        square = sum(float(np.square(row, dtype=np.float64).sum()) for row in self.weights.W)
+        square = square_sum(self.weights.W) - common_square(self.weights.W, self.formulation)
         self.judged, self.density = self.weights.W, stored / self.n
         self._renew(exact, shift, linear)
         self.weights = self.weights._replace(gaps=gaps)

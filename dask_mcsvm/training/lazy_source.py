@@ -18,6 +18,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
+from dask_mcsvm.checks import check_sparse
 from dask_mcsvm.graphs.intake import (
     ChunkFacts,
     chunk_costs,
@@ -98,6 +99,14 @@ class LazySource:
     def class_totals(self) -> Array:
         """Sum of the sample weights of each class, (k,)."""
         return np.asarray(np.sum([fact.weights for fact in self.facts], axis=0))
+
+    @property
+    def weight_ranges(self) -> tuple[Array, Array]:
+        """The smallest and the largest positive weight of each class that has rows, (k',) each."""
+        present = self.counts > 0
+        lightest = np.min([fact.lightest for fact in self.facts], axis=0)
+        heaviest = np.max([fact.heaviest for fact in self.facts], axis=0)
+        return lightest[present], heaviest[present]
 
     def rows(self, factors: Array, *, dtype: np.dtype[Any], tau: float, run: str) -> Rows:
         """The rows as solvers read them; ``factors`` (k,) is C times the class weight."""
@@ -311,6 +320,7 @@ def _some_rows(lazy: Any, held: Sequence[int], seed: int, *, learn: bool) -> Any
 
 def take_part(block: Any, n: int, seed: Sequence[int], *, learn: bool) -> Any:
     """n rows of a block, drawn at random, or all but those, in their order."""
+    check_sparse(block)
     order = np.random.default_rng(seed).permutation(block.shape[0])
     return block[np.sort(order[n:] if learn else order[:n])]
 

@@ -139,7 +139,7 @@ class _Loop:
             gap=gap,
             history=self.history,
             n_iter=int(np.ceil(self.epochs)),
-            converged=gap <= self.tol or stop == "violation",
+            converged=bool(np.isfinite(gap)) and (gap <= self.tol or stop == "violation"),
             stop=stop,
             dual_density=duals.density,
             solver=self.solver,

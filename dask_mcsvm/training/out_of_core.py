@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_mcsvm.formulations import relative_gap
+
 from ._budget import make_budget, returning_freed_memory
 from ._passes import EarlyShrink
 from .block_source import Source
@@ -224,7 +226,7 @@ class _Loop:
         elif kind == "certify":
             primal, dual = state.certify(self.slack)
             self.phase, self.phase_passes = self.phase + 1, 0
-            self.last_gap = (primal - dual) / primal if primal > 0 else 0.0  # [REL]
+            self.last_gap = relative_gap("one_vs_rest", primal, dual, math.nan)
         else:
             rows = int(state.store.rows.sum())
             state.active_pass(DROP if self.certify else -math.inf, self._enough())

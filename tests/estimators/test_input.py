@@ -158,7 +158,11 @@ def test_float32_overflow_is_found_before_the_cast():
 def test_a_csr_that_points_outside_is_refused():
     rows = sp.csr_array(X)
     rows.indices[0] = 3
-    with pytest.raises(ValueError, match="indices must be < 3"):
+    message = (
+        "X (CSR) is damaged: indices must be integers from 0 to 2; build it again, for example "
+        "with scipy.sparse.csr_array(dense)."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         LinearMCSVC(random_state=0).fit(rows, Y)
 
 

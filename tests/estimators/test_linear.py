@@ -133,7 +133,8 @@ def test_the_dtype_rule(blobs, given, asked, solved):
         containers.append(sp.csr_array)
     for container in containers:
         model = LinearMCSVC(dtype=asked, C=0.1, random_state=0).fit(container(X), y)
-        assert model.coef_.dtype == model.intercept_.dtype == solved
+        assert model.coef_.dtype == solved
+        assert model.intercept_.dtype == np.float64
         assert model.decision_function(container(X)).dtype == solved
 
 

@@ -186,9 +186,14 @@ class Newton:
         else:
             self._after_product(state, answer)
 
+    def exact_columns(self, state: NewtonState) -> Array:
+        """The best W by classes in float64: the nearest that the primal allows."""
+        columns = state.W.T.astype(np.float64)
+        return self._centred(columns) if self.formulation == "lee_lin_wahba" else columns
+
     def certified(self, state: NewtonState, seen: Evaluation) -> None:
         """Replace the objectives of the best W and of the better multipliers by exact ones."""
-        W, H = state.W.astype(np.float64), self._centred(seen.H)
+        W, H = self.exact_columns(state), self._centred(seen.H)
         state.best_primal = 0.5 * float(np.vdot(W, W)) + float(seen.sums[0])
         state.dual = float(seen.sums[1]) - 0.5 * float(np.vdot(H, H))
 

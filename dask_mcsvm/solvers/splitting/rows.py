@@ -225,9 +225,8 @@ def weigh_sample(loss, active, y, C, b, wanted, chances, weights):
 # -- dual variables --------------------------------------------------------------------------------
 
 
-def certify(rows: BlockRows, b: Array, scale: float, W: Array) -> Evaluation:
-    """Loss at W (d + 1, k) and dual of scale·C_i b_i as it would be stored, in float64."""
-    columns = W.T.astype(np.float64)
+def certify(rows: BlockRows, b: Array, scale: float, columns: Array) -> Evaluation:
+    """Loss at W by classes and dual of scale·C_i b_i as it would be stored, in float64."""
     found = no_rows(*columns.shape)
     for here, X in float64_blocks(rows.X):
         S = scores_of(X, columns, rows.tau)

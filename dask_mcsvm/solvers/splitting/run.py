@@ -107,7 +107,8 @@ class Splitting:
         """Primal of the best W and dual of the better multipliers, all sums in float64."""
         b, state = self._better, self.state
         with one_blas_thread():
-            seen = self._each(lambda here, part: certify(part, b[here], state.scale, state.W))
+            columns = self.newton.exact_columns(state)
+            seen = self._each(lambda here, part: certify(part, b[here], state.scale, columns))
         self.newton.certified(state, add_answers(seen))
         return state.best_primal, state.dual
 

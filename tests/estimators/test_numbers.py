@@ -1,0 +1,289 @@
+"""Numbers beyond the arithmetic and damaged sparse rows, wherever an estimator takes them in."""
+
+import re
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_mcsvm import LaRankSVC, LinearMCSVC
+from dask_mcsvm.estimators._larank_fit import Epochs
+from dask_mcsvm.estimators._larank_settings import read_settings
+from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.storage import write_dataset
+
+Y = np.arange(30) % 3
+X = np.eye(3)[Y] + 0.3 * np.random.default_rng(0).normal(size=(30, 3))
+TOO_COSTLY = (
+    "C times the weight of a row is 1.0e+39, and float32 takes 7.9e-31 to 1.3e+30; change C or the "
+    'weights (0 leaves a row out), or type dtype="float64".'
+)
+REFUSALS = "|".join(
+    (
+        "C times the weight of a row is ",
+        "C times the largest squared norm of a row is ",
+        "intercept_scaling is ",
+        "X has a value of magnitude ",
+        "kernel='(linear|poly)' overflows ",
+    )
+)
+
+
+def says(sentence):
+    return pytest.raises(ValueError, match="^" + re.escape(sentence) + "$")
+
+
+def never(record):
+    raise AssertionError(f"an epoch was run: {record}")
+
+
+@pytest.fixture
+def one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+# -- refused before a kernel runs ------------------------------------------------------------------
+
+
+def test_costs_beyond_float32_are_refused_in_memory(formulation):
+    model = LinearMCSVC(formulation=formulation, C=1e39, dtype="float32", callbacks=[never])
+    with says(TOO_COSTLY):
+        model.fit(X, Y)
+    with says(TOO_COSTLY.replace("1.0e+39", "1.5e+56")):
+        model.set_params(C=1.5e36).fit(X, Y, sample_weight=10.0 ** np.linspace(-20, 20, 30))
+    with says(TOO_COSTLY.replace("1.0e+39", "1.0e-50")):
+        model.set_params(C=1.0).fit(X, Y, sample_weight=np.where(Y == 1, 1e-50, 1.0))
+    with says(TOO_COSTLY):
+        model.set_params(C=1.0, class_weight={2: 1e39}).fit(X, Y)
+
+
+def test_the_last_c_of_a_path_is_refused_before_the_first_fit():
+    model = LinearMCSVC(dtype="float32", callbacks=[never])
+    with says(TOO_COSTLY):
+        model.path(X, Y, [1.0, 1e39])
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_costs_beyond_float32_are_refused_on_dask():
+    rows, labels = da.from_array(X, chunks=(10, -1)), da.from_array(Y, chunks=10)
+    model = LinearMCSVC(C=1e39, dtype="float32", callbacks=[never])
+    with says(TOO_COSTLY):
+        model.fit(rows, labels)
+    with says(TOO_COSTLY):
+        model.set_params(C=1.0).fit(rows, labels, sample_weight=np.where(Y == 0, 1e39, 1.0))
+    with says(TOO_COSTLY):
+        model.path(rows, labels, [1.0, 1e39])
+    tiny = rows * 1e-170  # whose squares are zero
+    with says(
+        "C times the largest squared norm of a row is 0.0e+00, and float64 takes 3.9e-121 to "
+        "2.6e+120; scale the columns of X with sklearn.preprocessing.StandardScaler, or change C."
+    ):
+        LinearMCSVC(fit_intercept=False, callbacks=[never]).fit(tiny, labels)
+
+
+@pytest.mark.parametrize("formulation", ["one_vs_rest", "crammer_singer"])
+def test_costs_beyond_float32_are_refused_out_of_core(formulation, tmp_path):
+    """By early shrinking, and by block minimization."""
+    weight = np.where(Y == 0, 1e39, 1.0)
+    path = write_dataset(tmp_path / "set", X, Y, sample_weight=weight).path
+    how = {"memory_limit": "1GB", "dtype": "float32", "callbacks": [never]}
+    with says(TOO_COSTLY):
+        LinearMCSVC(formulation=formulation, **how).fit(path)
+
+
+def test_certify_refuses_what_fit_refuses():
+    model = LinearMCSVC(fit_intercept=False, random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match=r"^C times the largest squared norm of a row is [\d.]+e\+1"):
+        model.certify(1e70 * X, Y)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", lambda A, B: A @ B.T])
+def test_larank_refuses_costs_beyond_float32(kernel):
+    model = LaRankSVC(kernel=kernel, gamma=1.0, C=1e39, dtype="float32", random_state=0)
+    with says(TOO_COSTLY):
+        model.fit(X, Y)
+    with says(TOO_COSTLY):
+        model.partial_fit(X, Y, classes=[0, 1, 2])
+    assert not hasattr(model, "classes_")
+
+
+def test_larank_refuses_kernel_values_that_no_step_could_use():
+    with says(
+        "C times the largest squared norm of a row is 1.0e+140, and float64 takes 3.9e-121 to "
+        "2.6e+120; scale the columns of X with sklearn.preprocessing.StandardScaler, or change C."
+    ):
+        LaRankSVC(kernel="precomputed").fit(1e140 * np.eye(30), Y)
+    with says(
+        "the kernel returned a value of 1.0e+200; values must be at most 1.3e+30: scale the "
+        "columns of X, or bound the kernel."
+    ):
+        LaRankSVC(kernel=lambda A, B: np.full((len(A), len(B)), 1e200)).fit(X, Y)
+
+
+# -- whatever the numbers are ----------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(
+    formulation=st.sampled_from(list(FORMULATIONS)),
+    solver=st.sampled_from(["sdm", "splitting"]),
+    dtype=st.sampled_from(["float32", "float64"]),
+    powers=st.tuples(*[st.integers(-1000, 1000)] * 4),
+    reach=st.sampled_from([1.0, 0.1, 0.05]),
+    has_intercept=st.booleans(),
+)
+def test_every_fit_is_refused_or_certified(
+    formulation, solver, dtype, powers, reach, has_intercept
+):
+    """C, rows, tau and a third of the weights are powers of two, from the smallest to the largest.
+
+    ``reach`` makes those that can be solved as likely as those that cannot.
+    """
+    C, scale, tau, weight = (2.0 ** round(reach * power) for power in powers)
+    model = LinearMCSVC(
+        formulation=formulation, solver=solver, C=C, intercept_scaling=tau, max_epochs=3,
+        fit_intercept=has_intercept, dtype=dtype, random_state=0,
+    )  # fmt: skip
+    weights = np.where(Y == 1, weight, 1.0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*stopped after max_epochs")
+        try:
+            model.fit(scale * X, Y, sample_weight=weights)
+        except ValueError as error:
+            assert re.match(REFUSALS, str(error)), error
+            return
+    assert np.isfinite([model.primal_, model.dual_, model.gap_]).all()
+    assert np.isfinite(model.coef_).all()
+    assert model.gap_ >= -1e-12
+    proof = model.certify(scale * X, Y, weights)
+    assert proof.primal == pytest.approx(model.primal_, rel=1e-12)
+
+
+@settings(max_examples=40)
+@given(
+    kernel=st.sampled_from(["linear", "rbf", "poly"]),
+    powers=st.tuples(*[st.integers(-1000, 1000)] * 3),
+    reach=st.sampled_from([1.0, 0.1, 0.05]),
+)
+def test_every_larank_fit_is_refused_or_certified(kernel, powers, reach):
+    C, scale, weight = (2.0 ** round(reach * power) for power in powers)
+    model = LaRankSVC(kernel=kernel, C=C, gamma=1.0, stop="gap", max_epochs=2, random_state=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*stopped after max_epochs")
+        try:
+            model.fit(scale * X, Y, sample_weight=np.where(Y == 1, weight, 1.0))
+        except ValueError as error:
+            assert re.match(REFUSALS, str(error)), error
+            return
+    assert np.isfinite([model.primal_, model.dual_, model.gap_]).all()
+    assert np.isfinite(model.decision_function(scale * X)).all()
+
+
+def test_an_objective_that_is_not_finite_is_never_done():
+    done = Epochs(read_settings(LaRankSVC(stop="gap")), 1.0, None).is_done
+    assert done(1.0, 0.5)
+    assert not done(np.inf, 1.0)
+    assert not done(1.0, np.inf)
+    assert not done(np.nan, 1.0)
+
+
+# -- the intercept, and the columns of Lee-Lin-Wahba -----------------------------------------------
+
+
+def test_a_float32_intercept_is_rounded_once():
+    """Model and certificate are of the same numbers, in memory and on Dask."""
+    model = LinearMCSVC(dtype="float32", intercept_scaling=0.1, random_state=0).fit(X, Y)
+    assert model.certify(X, Y).primal == pytest.approx(model.primal_, rel=1e-13)
+    lazy = model.decision_function(da.from_array(X, chunks=(10, -1)))
+    with dask.config.set(scheduler="synchronous"):
+        assert np.array_equal(lazy.compute(), model.decision_function(X))
+
+
+@pytest.mark.parametrize("solver", ["sdm", "splitting"])
+def test_a_float32_dual_never_exceeds_its_primal(solver):
+    """The columns of Lee-Lin-Wahba sum to zero in the primal, and as float32 they need not."""
+    model = LinearMCSVC(
+        formulation="llw", solver=solver, dtype="float32", tol=0, max_epochs=100, random_state=0
+    ).fit(X, Y)
+    assert model.dual_ <= model.primal_
+    assert model.gap_ < 1e-6
+    assert model.certify(X, Y).primal == pytest.approx(model.primal_, rel=1e-13)
+
+
+# -- damaged sparse rows ---------------------------------------------------------------------------
+
+
+def damaged(kind="csr", far=10**8):
+    """Rows whose first index points far outside, as a segmentation fault likes it."""
+    rows = sp.csr_array(X).asformat(kind)
+    (rows.coords[1] if kind == "coo" else rows.indices)[0] = far
+    return rows
+
+
+def sentence(kind="csr", name="X"):
+    size = {"csr": 2, "csc": 29}.get(kind)
+    fault = "col must hold 90 numbers below 3"
+    if size is not None:
+        fault = f"indices must be integers from 0 to {size}"
+    return (
+        f"{name} ({kind.upper()}) is damaged: {fault}; build it again, for example with "
+        f"scipy.sparse.{kind}_array(dense)."
+    )
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("make", [LinearMCSVC, LaRankSVC])
+def test_damaged_rows_are_refused_in_memory(make, kind):
+    rows, weight = damaged(kind), np.where(Y == 1, 0.0, 1.0)
+    model = make(random_state=0).fit(X, Y)
+    with says(sentence(kind)):
+        model.fit(rows, Y)
+    with says(sentence(kind)):
+        model.fit(rows, Y, sample_weight=weight)
+    for use in (model.predict, model.decision_function, lambda Z: model.score(Z, Y)):
+        with says(sentence(kind)):
+            use(rows)
+
+
+def test_damaged_rows_are_refused_by_the_other_methods(tmp_path):
+    rows, model = damaged(), LinearMCSVC(random_state=0).fit(X, Y)
+    with says(sentence()):
+        model.predict_topk(rows, 2)
+    with says(sentence()):
+        model.certify(rows, Y)
+    with says(sentence()):
+        model.path(rows, Y, [1.0])
+    with says(sentence()):
+        LaRankSVC().partial_fit(rows, Y, classes=[0, 1, 2])
+    with says(sentence("csc")):
+        write_dataset(tmp_path / "set", damaged("csc"), Y)
+    entries = sp.lil_array(X)
+    entries.rows[0][0] = 10**8  # known to be damaged when it is CSR
+    with says(sentence()):
+        model.predict(entries)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("make", [LinearMCSVC, LaRankSVC])
+def test_damaged_chunks_are_refused_on_dask(make):
+    good = [sp.csr_array(X[i : i + 10]) for i in range(0, 30, 10)]
+    bad = good[1].copy()
+    bad.indices[0] = 10**8
+    chunks = [
+        da.from_delayed(dask.delayed(part), (10, 3), float, meta=sp.csr_array((0, 0)))
+        for part in (good[0], bad, good[2])
+    ]
+    rows, labels = da.concatenate(chunks), da.from_array(Y, chunks=10)
+    where = "the chunk of rows 10:20 of X" if make is LinearMCSVC else "a chunk of X"
+    model = make(random_state=0).fit(X, Y)
+    with says(sentence(name=where)):
+        model.fit(rows, labels)
+    for lazy in (model.predict(rows), model.decision_function(rows)):
+        with says(sentence(name="a chunk of X")):
+            lazy.compute()
