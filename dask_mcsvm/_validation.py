@@ -20,6 +20,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from dask_mcsvm._frames import plain_labels, refuse_text
 from dask_mcsvm.errors import advised, bad_parameter
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -125,13 +126,13 @@ def draw_seed(random_state: object) -> int:
 
 
 @contextmanager
-def saying_what_to_type() -> Iterator[None]:
-    """scikit-learn's complaints leave this block in one sentence that ends in advice."""
+def saying_what_to_type(X: Any = None) -> Iterator[None]:
+    """scikit-learn's complaints, of X too, leave this block in one sentence that ends in advice."""
     try:
         yield
     except (ValueError, TypeError) as error:
-        better = advised(error)
-        if better is error:
+        refuse_text(X)
+        if (better := advised(error)) is error:
             raise
         raise better from error
 
@@ -155,7 +156,7 @@ def check_rows(estimator: Any, X: Any) -> Rows:
     ndarray or SciPy CSR of shape (n, d)
         In its own dtype; never a copy of numeric input that is dense or CSR already.
     """
-    with saying_what_to_type():
+    with saying_what_to_type(X):
         # "numeric", not a float type: int8 rows are cast block by block later, not all at once.
         return validate_data(estimator, X, reset=False, accept_sparse="csr", dtype="numeric")
 
@@ -364,7 +365,8 @@ def check_training_set(
     """
     # validate_data writes what it learns about the columns: let it write on a copy.
     shadow = copy.copy(estimator)
-    with saying_what_to_type():
+    y = plain_labels(y)
+    with saying_what_to_type(X):
         X, y = validate_data(shadow, X, y, reset=reset, accept_sparse="csr", dtype="numeric")
         check_classification_targets(y)
     learned = ("n_features_in_", "feature_names_in_")

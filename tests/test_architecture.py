@@ -15,6 +15,7 @@ PACKAGE = ROOT / "dask_mcsvm"
 # A module imports only from lower numbers; within a folder its files may import each other.
 LAYER = {
     "errors": 0,
+    "_frames": 0,
     "_validation": 1,
     "formulations": 1,
     "solvers": 1,
