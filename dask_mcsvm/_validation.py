@@ -20,6 +20,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from dask_mcsvm._frames import plain_labels, refuse_text
 from dask_mcsvm.checks import check_sparse
 from dask_mcsvm.errors import advised, bad_parameter
 
@@ -126,13 +127,13 @@ def draw_seed(random_state: object) -> int:
 
 
 @contextmanager
-def saying_what_to_type() -> Iterator[None]:
-    """scikit-learn's complaints leave this block in one sentence that ends in advice."""
+def saying_what_to_type(X: Any = None) -> Iterator[None]:
+    """scikit-learn's complaints, of X too, leave this block in one sentence that ends in advice."""
     try:
         yield
     except (ValueError, TypeError) as error:
-        better = advised(error)
-        if better is error:
+        refuse_text(X)
+        if (better := advised(error)) is error:
             raise
         raise better from error
 
@@ -162,7 +163,7 @@ def check_rows(estimator: Any, X: Any) -> Rows:
 def _validated(estimator: Any, X: Any, *y: Any, reset: bool) -> Any:
     """`validate_data` of rows that no conversion may read before their structure was checked."""
     check_sparse(X)
-    with saying_what_to_type():
+    with saying_what_to_type(X):
         # "numeric", not a float type: int8 rows are cast block by block later, not all at once.
         how = {"reset": reset, "accept_sparse": "csr", "dtype": "numeric"}
         found = validate_data(estimator, X, *y, **how)
@@ -362,8 +363,9 @@ def check_training_set(
     """
     # validate_data writes what it learns about the columns: let it write on a copy.
     shadow = copy.copy(estimator)
+    y = plain_labels(y)
     X, y = _validated(shadow, X, y, reset=reset)
-    with saying_what_to_type():
+    with saying_what_to_type(X):
         check_classification_targets(y)
     learned = ("n_features_in_", "feature_names_in_")
     features = {name: vars(shadow)[name] for name in learned if name in vars(shadow)}

@@ -7,9 +7,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from dask_mcsvm._validation import as_rows, check_rows
+from dask_mcsvm._validation import as_rows, check_rows, is_lazy
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._larank_bench import Kept
 from dask_mcsvm.solvers.larank import Kernel, LaRank, kernel_matrix, norms_of
@@ -119,7 +120,7 @@ class LaRankModel:
 
         Parameters
         ----------
-        X : array-like, SciPy sparse or Dask array of shape (n_samples, n_features)
+        X : array-like, SciPy sparse, Dask array or frame, or path, (n_samples, n_features)
             For a precomputed kernel the values between these rows and all training rows.
 
         Returns
@@ -130,8 +131,10 @@ class LaRankModel:
         self = copy.copy(self)  # as it is now, whatever is trained meanwhile
         check_is_fitted(self)
         if is_lazy(X):
+            from dask_mcsvm.estimators._lazy_rows import check_lazy_rows  # these import Dask
             from dask_mcsvm.graphs.larank import lazy_scores
 
+            X = check_lazy_rows(self, X)
             return lazy_scores(X, self._scorer(), decide, self.classes_.size)
         return decide(self._scorer()(check_rows(self, X)))
 
@@ -140,10 +143,27 @@ class LaRankModel:
         self = copy.copy(self)  # as it is now, whatever is trained meanwhile
         check_is_fitted(self)
         if is_lazy(X):
+            from dask_mcsvm.estimators._lazy_rows import check_lazy_rows  # these import Dask
             from dask_mcsvm.graphs.larank import lazy_labels
 
+            X = check_lazy_rows(self, X)
             return lazy_labels(X, self._scorer(), best, self.classes_)
         return self.classes_[best(self._scorer()(check_rows(self, X)))]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy: the weighted share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            In memory or lazy; a dataset has labels and weights of its own.
+        """
+        check_is_fitted(self)
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy_rows import lazy_accuracy  # imports Dask
+
+            return lazy_accuracy(self, X, y, sample_weight)
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
     def _scorer(self) -> Scorer:
         kernel = self._run.kernel
@@ -229,8 +249,3 @@ class LaRankModel:
         if meta["names"]:
             model.feature_names_in_ = np.array(meta["names"], dtype=object)  # type: ignore[attr-defined]
         return model
-
-
-def is_lazy(X: Any) -> bool:
-    """Whether X is a Dask collection."""
-    return hasattr(X, "__dask_graph__")

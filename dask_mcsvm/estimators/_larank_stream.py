@@ -1,5 +1,6 @@
 """LaRank over Dask arrays and datasets: chunks visited one at a time by a model that travels."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,11 @@ from dask_mcsvm.estimators._larank_fit import Epochs, Outcome
 from dask_mcsvm.estimators._larank_settings import Settings, new_run, resolve_gamma
 from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.graphs import larank as graphs
+from dask_mcsvm.graphs.lazy_input import column_names, lazy_rows
 from dask_mcsvm.solvers.larank import LaRank
-from dask_mcsvm.storage import open_dataset
+from dask_mcsvm.storage import Dataset, open_dataset
+from dask_mcsvm.training.lazy_source import counted, like
+from dask_mcsvm.training.runner import Runner, find_runner, not_in_processes
 
 #: Chunks in one graph: more of them would be read long before their turn.
 WINDOW = 4
@@ -27,10 +31,11 @@ def fit_stream(
             'kernel is "precomputed", which needs the whole matrix in memory; pass a NumPy array, '
             'or rows and a kernel with a name, for example kernel="rbf".'
         )
-    if not hasattr(X, "__dask_graph__"):
+    names, where = column_names(X), not_in_processes()
+    if isinstance(X, str | os.PathLike | Dataset):
         X, y, sample_weight = _open(X, y, sample_weight)
-    chunks = graphs.chunks_of(X, y, sample_weight)
-    seen = graphs.survey(chunks).compute()
+    chunks = _chunks(X, y, sample_weight, find_runner())
+    seen = graphs.survey(chunks).compute(**where)
     _check(seen)
     labels = np.concatenate([look.labels for look in seen])
     known, places = encode_labels(labels, classes)
@@ -48,10 +53,24 @@ def fit_stream(
     bases = np.cumsum([0, *(look.n for look in seen)])
     with progress(settings.verbose, settings.callbacks) as on_epoch:
         plan = _Plan(
-            settings, chunks, known, cost, bases.tolist(), Epochs(settings, total, on_epoch)
+            settings, chunks, known, cost, bases.tolist(), Epochs(settings, total, on_epoch), where
         )
         run, outcome = plan.run(run)
-    return run, outcome, {"classes_": known, "n_features_in_": d}, gamma
+    learned = {"classes_": known, "n_features_in_": d}
+    learned |= {} if names is None else {"feature_names_in_": names}
+    return run, outcome, learned, gamma
+
+
+def _chunks(X: Any, y: Any, sample_weight: Any, runner: Runner) -> tuple[graphs.Chunk, ...]:
+    """Rows, labels and weights in chunks that are cut alike."""
+    rows = graphs.refuse_split_rows(lazy_rows(X))
+    rows = counted(rows, "X", runner)
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None; type fit(X, y).")
+    weights = None
+    if sample_weight is not None:
+        weights = like(sample_weight, rows, "sample_weight", runner)
+    return graphs.chunks_of(rows, like(y, rows, "y", runner), weights)
 
 
 class _Plan:
@@ -65,9 +84,10 @@ class _Plan:
         cost: npt.NDArray[np.float64],
         bases: list[int],
         epochs: Epochs,
+        where: dict[str, str],
     ) -> None:
         self.settings, self.chunks, self.classes = settings, chunks, classes
-        self.cost, self.bases, self.epochs = cost, bases, epochs
+        self.cost, self.bases, self.epochs, self.where = cost, bases, epochs, where
 
     def run(self, run: LaRank) -> tuple[LaRank, Outcome]:
         epochs, settings = self.epochs, self.settings
@@ -89,9 +109,9 @@ class _Plan:
         for window in self._windows(epoch):
             how = [self._visit(c, epoch, tau) for c in window]
             # Between windows the model stays on the cluster; only its size comes here.
-            state = graphs.visits(state, [self.chunks[c] for c in window], how).persist()
-            graphs.progress_of(state).compute()
-        done: LaRank = state.compute()
+            state = graphs.visits(state, [self.chunks[c] for c in window], how).persist(**self.where)
+            graphs.progress_of(state).compute(**self.where)
+        done: LaRank = state.compute(**self.where)
         return done
 
     def _windows(self, epoch: int) -> Iterator[list[int]]:
@@ -108,7 +128,7 @@ class _Plan:
     def _certify(self, run: LaRank) -> tuple[float, float]:
         """Primal and dual: what patterns tell here, and the losses of all other rows."""
         how = [self._visit(c, 0, 0.0) for c in range(len(self.chunks))]
-        others = graphs.losses(run, self.chunks, how).compute()
+        others = graphs.losses(run, self.chunks, how).compute(**self.where)
         losses, common = np.sum(others, axis=0)
         part = run.pattern_part(None)
         primal = part.half_square + part.slack + losses + common
@@ -120,7 +140,7 @@ def _open(path: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         raise ValueError(
             "X is a path, and a dataset has its own labels and weights; type fit(path)."
         )
-    dataset = open_dataset(path)
+    dataset = path if isinstance(path, Dataset) else open_dataset(path)
     X, labels = dataset.to_dask(labels=True)
     return X, labels, dataset.weights_to_dask()
 

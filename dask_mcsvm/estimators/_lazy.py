@@ -1,4 +1,4 @@
-"""Rows that are read chunk by chunk: fit, predict and score without holding them."""
+"""Rows that are read chunk by chunk: fit and predict without holding them."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from dask_mcsvm._validation import check_rows, class_weights, is_lazy, working_dtype
 from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained
+from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
 from dask_mcsvm.estimators._out_of_core import pose_blocks, pose_early_shrink
 from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import (
@@ -23,7 +24,7 @@ from dask_mcsvm.training.dask_loop import train_on_dask
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
 from dask_mcsvm.training.dask_problem import DaskProblem
 from dask_mcsvm.training.keeping import Keeping
-from dask_mcsvm.training.lazy_source import LazySource, lazy_rows, read_source, share_of_hits
+from dask_mcsvm.training.lazy_source import LazySource, read_source
 from dask_mcsvm.training.problem import Fit
 from dask_mcsvm.training.runner import Runner, find_runner
 
@@ -135,11 +136,6 @@ def lazy_topk(estimator: Any, X: Any, top: int) -> Any:
     return _answer(X, predict_topk(rows, model, estimator.classes_, top))
 
 
-def lazy_accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """Weighted share of right predictions, chunk by chunk."""
-    return share_of_hits(lazy_labels(estimator, X), X, y, sample_weight, find_runner())
-
-
 def _answer(X: Any, found: Any) -> Any:
     """As lazy as the rows are."""
     return found if is_lazy(X) else found.compute()
@@ -148,11 +144,4 @@ def _answer(X: Any, found: Any) -> Any:
 def _columns(estimator: Any, X: Any) -> Any:
     if not is_lazy(X):  # but the model is
         return one_chunk(check_rows(estimator, X))
-    rows = lazy_rows(X)
-    if rows.shape[1] != estimator.n_features_in_:
-        raise ValueError(
-            f"X has {rows.shape[1]} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input; pass the columns that fit saw, in the "
-            "same order."
-        )
-    return rows
+    return check_lazy_rows(estimator, X)

@@ -72,7 +72,7 @@ class LinearModel:
         """
         check_is_fitted(self)
         if is_lazy(X):
-            from dask_mcsvm.estimators._lazy import lazy_accuracy
+            from dask_mcsvm.estimators._lazy_rows import lazy_accuracy
 
             return lazy_accuracy(self, X, y, sample_weight)
         return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))

@@ -112,16 +112,20 @@ def fit_lazy_path(
     sample_weight: Any,
 ) -> PathResult:
     """On Dask each fit leaves its alpha in files for the next; out of core it stands alone."""
-    from dask_mcsvm.training.keeping import state_folder  # these import Dask
+    from dask_mcsvm.graphs.lazy_input import column_names  # these import Dask
+    from dask_mcsvm.training.keeping import state_folder
     from dask_mcsvm.training.lazy_source import hold_back
     from dask_mcsvm.training.runner import find_runner
 
     if estimator.checkpoint is not None:
         raise ValueError("checkpoint holds one fit, and a path is several; leave it out.")
     settings = read_settings(estimator, lazy=True)
-    share = share_held_back(validation)
+    share, names = share_held_back(validation), None
     if share is not None:
-        (X, y, sample_weight), validation = hold_back(X, y, sample_weight, share, settings.seed)
+        names = column_names(X)
+        (X, y, sample_weight), validation = hold_back(
+            X, y, sample_weight, share, settings.seed, find_runner()
+        )
     models = [clone(estimator).set_params(C=C) for C in costs]
     with ExitStack() as stack:
         if not (wants_early_shrink(X, settings) or wants_blocks(X, settings)):
@@ -133,6 +137,9 @@ def fit_lazy_path(
     scores = None
     if validation is not None:
         scores = np.array([model.score(*validation) for model in models])
+    if names is not None:  # the rows held back and the others are arrays, which have none
+        for model in models:
+            model.feature_names_in_ = names
     return path_result(models, costs, scores)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
     known = tuple(dict.fromkeys(("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)))
     solver = check_choice("solver", estimator.solver, known)
     _check_kind(estimator, solver, lazy)
-    verbose = estimator.verbose
+    verbose, options = estimator.verbose, _read_options(estimator.solver_options)
     return Settings(
         formulation=formulation_name(estimator.formulation),
         solver=solver,
@@ -90,9 +90,9 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         dtype=check_dtype(estimator.dtype),
         n_jobs=check_n_jobs(estimator.n_jobs),
         warm_start=check_flag("warm_start", estimator.warm_start),
-        options=dict(estimator.solver_options or {})
+        options=options
         if lazy or solver == EARLY_SHRINK
-        else check_solver_options(solver, estimator.solver_options),
+        else check_solver_options(solver, options),
         checkpoint=_read_path("checkpoint", estimator.checkpoint),
         resume=check_flag("resume", estimator.resume),
         scratch=_read_path("scratch", estimator.scratch),
@@ -157,6 +157,13 @@ def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
             "warm_start keeps alpha in memory, which a fit chunk by chunk does not; use "
             'checkpoint="folder" and resume=True.'
         )
+
+
+def _read_options(value: object) -> dict[str, Any]:
+    if value is None or isinstance(value, Mapping):
+        return dict(value or {})
+    needed = "a dict of option to value, or None"
+    raise bad_parameter("solver_options", value, needed, 'solver_options={"schedule": "uniform"}')
 
 
 def _read_path(name: str, value: object) -> str | None:

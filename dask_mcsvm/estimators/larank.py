@@ -9,11 +9,16 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
-from dask_mcsvm._validation import TrainingSet, check_sample_weight, check_training_set
+from dask_mcsvm._validation import (
+    TrainingSet,
+    check_sample_weight,
+    check_training_set,
+    is_lazy,
+)
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
 from dask_mcsvm.estimators._larank_fit import Outcome, order_of, run_epochs
-from dask_mcsvm.estimators._larank_model import LaRankModel, alike, exposed, is_lazy
+from dask_mcsvm.estimators._larank_model import LaRankModel, alike, exposed
 from dask_mcsvm.estimators._larank_settings import (
     TAU,
     Settings,
@@ -26,7 +31,7 @@ from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.solvers.larank import LaRank
 
 
-class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
+class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
     """Multi-class SVM of Crammer and Singer that learns online, with a kernel or without.
 
     LaRank looks at examples one by one, and between two of them improves the coefficients of
@@ -200,7 +205,7 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
             If ``stop="gap"`` and `max_epochs` ended the fit above `tol`.
         """
         settings = read_settings(self)
-        if is_lazy(X) or isinstance(X, str) or hasattr(X, "__fspath__"):
+        if is_lazy(X):
             from dask_mcsvm.estimators._larank_stream import fit_stream
 
             run, outcome, learned, gamma = fit_stream(self, settings, X, y, sample_weight, classes)

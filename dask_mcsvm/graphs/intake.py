@@ -10,7 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dask_mcsvm._frames import missing_label, plain_labels
 from dask_mcsvm.checks import check_sparse
+
+from .lazy_input import check_form
 
 Array = npt.NDArray[Any]
 #: Values that are squared at a time.
@@ -40,20 +43,27 @@ SUMMED_FEATURES = 4096
 
 
 def chunk_facts(
-    X: Any, codes: Array, weights: Array | None, *, first: int, stop: int, k: int
+    X: Any,
+    codes: Array,
+    weights: Array | None,
+    *,
+    chunk: int,
+    first: int,
+    stop: int,
+    d: int,
+    k: int,
 ) -> ChunkFacts:
     """Look at the rows first:stop; what no solver could use is an error that names them."""
     where = f"rows {first}:{stop}"
     check_sparse(X, f"the chunk of {where} of X")
+    check_form(X, d, f"chunk {chunk} of X ({where})")
     X = sp.csr_array(X) if sp.issparse(X) else X
-    if X.ndim != 2 or X.shape[0] != stop - first or codes.shape != (stop - first,):
+    if X.shape[0] != stop - first or codes.shape != (stop - first,):
         raise ValueError(
             f"the chunk of {where} of X has shape {X.shape} and {codes.size} labels; pass one "
             "label per row, with chunk sizes that are true."
         )
     values = X.data if sp.issparse(X) else np.asarray(X)
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"the chunk of {where} of X has dtype {values.dtype}; X must be numeric.")
     square = row_squares(X)
     if not np.isfinite(square).all():
         row = first + int(np.flatnonzero(~np.isfinite(square))[0])
@@ -142,17 +152,17 @@ def check_weights(weights: Any, n: int, where: str) -> Array:
     return w
 
 
-def unique_labels(y: Any) -> Array:
-    """The labels of one chunk, sorted."""
-    labels = plain_labels(y)
+def unique_labels(y: Any, *, first: int) -> Array:
+    """The labels of one chunk, sorted; `first` is the number of its first row."""
+    return np.unique(sortable_labels(y, first))
+
+
+def sortable_labels(y: Any, first: int) -> Array:
+    """Labels with an order and without gaps: objects must be strings, and become NumPy's."""
+    labels = np.asarray(plain_labels(y, first))
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError("y contains NaN; every row needs a label: drop the others.")
-    return np.unique(labels)
-
-
-def plain_labels(y: Any) -> Array:
-    """Labels with an order: objects must be strings, and become NumPy's."""
-    labels = np.asarray(y)
+        row = first + int(np.flatnonzero(np.isinf(labels))[0])
+        raise ValueError(f"y contains infinity in row {row}; labels must be integers or strings.")
     if labels.dtype.kind != "O":
         return labels
     for label in labels.flat:
@@ -164,9 +174,14 @@ def plain_labels(y: Any) -> Array:
     return labels.astype(str)
 
 
+def of_dtype(y: Any, dtype: np.dtype[Any]) -> Any:
+    """Objects as the numbers they are; as they came if there are gaps, which a later task names."""
+    return y if missing_label(y) is not None else np.asarray(y).astype(dtype)
+
+
 def encode_chunk(y: Any, classes: Array, *, first: int, stop: int) -> npt.NDArray[np.int32]:
     """Places of a chunk's labels among the sorted classes."""
-    labels = plain_labels(y)
+    labels = sortable_labels(y, first)
     if labels.ndim != 1:
         raise ValueError(f"y has {labels.ndim} dimensions; pass one label per row, shape (n,).")
     places = np.searchsorted(classes, labels)

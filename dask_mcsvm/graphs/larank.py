@@ -19,16 +19,22 @@ from dask.delayed import Delayed, delayed
 from dask_mcsvm.checks import check_sparse
 from dask_mcsvm.solvers.larank import LaRank
 
+from .intake import sortable_labels
+
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows, labels and weights of one chunk, each still to be computed; weights may be None."""
+    """Rows, labels and weights of one chunk, each still to be computed; weights may be None.
+
+    `first` is the number of its first row.
+    """
 
     X: Delayed
     y: Delayed
     weight: Delayed | None
+    first: int
 
 
 @dataclass(frozen=True)
@@ -88,54 +94,29 @@ class Visit:
     tau: float
 
 
-def chunks_of(X: Any, y: Any, weight: Any) -> tuple[Chunk, ...]:
-    """The row chunks of Dask arrays (or frames) that are cut alike."""
-    X, y = as_array(X), as_array(y)
+def chunks_of(X: da.Array, y: da.Array, weight: da.Array | None) -> tuple[Chunk, ...]:
+    """The row chunks of Dask arrays that are cut alike."""
+    rows = refuse_split_rows(X).to_delayed()[:, 0]
+    weights = [None] * len(rows) if weight is None else weight.to_delayed()
+    firsts = np.cumsum((0, *X.chunks[0][:-1])).tolist()
+    parts = zip(rows, y.to_delayed(), weights, firsts, strict=True)
+    return tuple(Chunk(*part) for part in parts)
+
+
+def refuse_split_rows(X: da.Array) -> da.Array:
+    """X as it is; an error if a chunk holds parts of rows."""
     if X.ndim != 2 or X.numblocks[1] != 1:
         raise ValueError(
             f"X is split along features (chunks {X.chunks[1:]}); rows must stay whole. "
             "Use X.rechunk({1: -1})."
         )
-    rows = X.to_delayed()[:, 0]
-    labels = cut_alike(y, X, "y").to_delayed()
-    weights = [None] * len(rows)
-    if weight is not None:
-        weights = cut_alike(as_array(weight), X, "sample_weight").to_delayed()
-    parts = zip(rows, labels, weights, strict=True)
-    return tuple(Chunk(*part) for part in parts)
-
-
-def as_array(values: Any) -> da.Array:
-    """A Dask array of what is one, a Dask frame, or in memory."""
-    if hasattr(values, "to_dask_array"):
-        values = values.to_dask_array()
-    array: da.Array = values if isinstance(values, da.Array) else da.from_array(np.asarray(values))
-    return array
-
-
-def cut_alike(values: da.Array, X: da.Array, name: str) -> da.Array:
-    """`values` (n,) in the row chunks of X."""
-    if values.chunks[0] == X.chunks[0]:
-        return values
-    if np.isnan(values.shape[0]) or np.isnan(X.shape[0]):
-        if values.numblocks[0] == X.numblocks[0]:
-            return values  # lengths are compared when they are known
-        raise ValueError(
-            f"{name} has {values.numblocks[0]} chunks of unknown length and X {X.numblocks[0]}; "
-            "they must be cut alike: type X.compute_chunk_sizes() and the same for the other."
-        )
-    if values.shape[0] != X.shape[0]:
-        raise ValueError(
-            f"{name} has {values.shape[0]} entries and X {X.shape[0]} rows; pass one per row."
-        )
-    alike: da.Array = values.rechunk((X.chunks[0],))
-    return alike
+    return X
 
 
 def survey(chunks: Sequence[Chunk]) -> Delayed:
     """A list with the `Survey` of each chunk."""
     look = delayed(look_at, pure=True)
-    looks: Delayed = delayed([look(chunk.X, chunk.y, chunk.weight) for chunk in chunks])
+    looks: Delayed = delayed([look(c.X, c.y, c.weight, c.first) for c in chunks])
     return looks
 
 
@@ -163,24 +144,20 @@ def losses(run: LaRank, chunks: Sequence[Chunk], how: Sequence[Visit]) -> Delaye
     return found
 
 
-def lazy_scores(X: Any, scorer: Any, decide: Callable[[Array], Array], k: int) -> da.Array:
+def lazy_scores(X: da.Array, scorer: Any, decide: Callable[[Array], Array], k: int) -> da.Array:
     """The decision function of each row chunk, when it is asked for."""
     columns = () if k == 2 else (k,)
     return _by_chunk(X, _Decide(scorer, decide), columns, scorer.dtype)
 
 
-def lazy_labels(X: Any, scorer: Any, best: Callable[[Array], Array], classes: Array) -> da.Array:
+def lazy_labels(
+    X: da.Array, scorer: Any, best: Callable[[Array], Array], classes: Array
+) -> da.Array:
     """The predicted class of each row, when it is asked for."""
     return _by_chunk(X, _Label(scorer, best, classes), (), classes.dtype)
 
 
-def _by_chunk(X: Any, task: Any, columns: tuple[int, ...], dtype: Any) -> da.Array:
-    X = as_array(X)
-    if X.ndim != 2 or X.numblocks[1] != 1:
-        raise ValueError(
-            f"X is split along features (chunks {X.chunks[1:]}); rows must stay whole. "
-            "Use X.rechunk({1: -1})."
-        )
+def _by_chunk(X: da.Array, task: Any, columns: tuple[int, ...], dtype: Any) -> da.Array:
     meta: Array = np.empty((0,) * (1 + len(columns)), dtype)
     how = {"chunks": (X.chunks[0], columns)} if columns else {"drop_axis": 1}
     lazy: da.Array = X.map_blocks(task, dtype=dtype, meta=meta, **how)
@@ -210,9 +187,9 @@ class _Label:
         return labels
 
 
-def look_at(X: Any, y: Any, weight: Any) -> Survey:
+def look_at(X: Any, y: Any, weight: Any, first: int) -> Survey:
     """Survey a chunk."""
-    X, y = as_matrix(X), np.asarray(y)
+    X, y = as_matrix(X), sortable_labels(y, first)
     values = X.data if sp.issparse(X) else X
     wide = values.astype(np.float64, copy=False)
     squares = X.astype(np.float64).power(2) if sp.issparse(X) else wide * wide
@@ -270,7 +247,7 @@ def _examples(run: LaRank, X: Any, y: Any, weight: Any, how: Visit) -> Any:
         X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int64)
     else:
         X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X)
-    places = np.searchsorted(how.classes, np.asarray(y)).astype(np.int32)
+    places = np.searchsorted(how.classes, sortable_labels(y, how.base)).astype(np.int32)
     costs = how.cost[places]
     if weight is not None:
         costs = costs * np.asarray(weight, np.float64)

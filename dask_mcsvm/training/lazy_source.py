@@ -18,14 +18,18 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
+from dask_mcsvm._frames import nullable_dtype, plain_labels
 from dask_mcsvm.checks import check_sparse
 from dask_mcsvm.graphs.intake import (
     ChunkFacts,
     chunk_costs,
     chunk_facts,
     encode_chunk,
+    of_dtype,
+    sortable_labels,
     unique_labels,
 )
+from dask_mcsvm.graphs.lazy_input import column_names, lazy_rows, whole_rows
 from dask_mcsvm.graphs.rows import Rows, row_blocks, sources
 from dask_mcsvm.storage import Dataset, open_dataset
 
@@ -142,7 +146,7 @@ def read_source(
     classes : array-like of shape (k,), optional
         All labels; saves the pass over y that finds them.
     """
-    columns, room = _column_names(X), room_for_rows(runner, memory_limit)
+    columns, room = column_names(X), room_for_rows(runner, memory_limit)
     if isinstance(X, str | os.PathLike | Dataset):
         dataset = X if isinstance(X, Dataset) else open_dataset(X)
         if y is not None or sample_weight is not None:
@@ -160,11 +164,13 @@ def read_source(
     else:
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None; type fit(X, y).")
-        lazy_X = _row_chunks(X)
+        lazy_X = row_chunks(X, runner)
         size = np.inf if sp.issparse(lazy_X._meta) else lazy_X.nbytes
-        labels = _blocks(_like(y, lazy_X, "y"))
-        weights = None if sample_weight is None else _like(sample_weight, lazy_X, "sample_weight")
-        known = _find_classes(labels, classes, runner)
+        labels = _blocks(like(y, lazy_X, "y", runner))
+        weights = None
+        if sample_weight is not None:
+            weights = like(sample_weight, lazy_X, "sample_weight", runner)
+        known = _find_classes(labels, _spans(lazy_X), classes, runner)
         code_blocks = [
             delayed(encode_chunk, name="codes")(block, known, first=first, stop=stop)
             for block, (first, stop) in zip(labels, _spans(lazy_X), strict=True)
@@ -182,55 +188,48 @@ def read_source(
     )  # fmt: skip
 
 
-def _column_names(X: Any) -> Array | None:
-    names = getattr(X, "columns", None)
-    if names is None or not all(isinstance(name, str) for name in names):
-        return None
-    return np.asarray(names, object)
-
-
-def lazy_rows(X: Any) -> Any:
-    """X as a Dask array in row chunks; of a dataset or its path, the rows."""
-    if isinstance(X, str | os.PathLike):
-        X = open_dataset(X)
-    return X.to_dask()[0] if isinstance(X, Dataset) else _row_chunks(X)
-
-
-def _row_chunks(X: Any) -> Any:
+def row_chunks(X: Any, runner: Runner) -> da.Array:
     """X as a Dask array whose chunks are whole rows of known number."""
-    if hasattr(X, "to_dask_array"):
-        X = X.to_dask_array(lengths=True)
-    elif not isinstance(X, da.Array):
-        X = da.from_zarr(X)
-    if X.ndim != 2:
-        raise ValueError(
-            f"X has {X.ndim} dimension(s); Expected 2D array of shape (n_samples, n_features)."
-        )
-    if X.dtype.kind not in "fiub":
-        raise ValueError(f"X has dtype {X.dtype}; X must be numeric: type X.astype(float).")
-    if np.isnan(X.shape[0]):
-        X = X.compute_chunk_sizes()
-    return X if X.numblocks[1] == 1 else X.rechunk({1: -1})
+    return counted(whole_rows(lazy_rows(X)), "X", runner)
 
 
-def _like(column: Any, X: Any, name: str) -> Any:
+def like(column: Any, X: da.Array, name: str, runner: Runner) -> da.Array:
     """y or weights as a Dask array with the row chunks of X."""
     if hasattr(column, "to_dask_array"):
-        if not isinstance(column.dtype, np.dtype):  # strings and categories of pandas
+        numbers = nullable_dtype(column.dtype)
+        if not isinstance(column.dtype, np.dtype):  # strings, categories, nullable numbers
             column = column.astype(object)
-        column = column.to_dask_array(lengths=True)
+        column = column.to_dask_array()
+        if numbers is not None:
+            column = column.map_blocks(of_dtype, numbers, dtype=numbers, meta=np.empty(0, numbers))
     elif not isinstance(column, da.Array):
-        values = np.asarray(column)
+        values = np.asarray(plain_labels(column) if name == "y" else column)
         column = da.from_array(values, chunks=max(1, values.shape[0] if values.ndim else 1))
     if column.ndim != 1:
         raise ValueError(f"{name} has {column.ndim} dimensions; pass shape (n,), one per row.")
-    if np.isnan(column.shape[0]):
-        column = column.compute_chunk_sizes()
+    column = counted(column, name, runner)
     if column.shape[0] != X.shape[0]:
         raise ValueError(
             f"X has {X.shape[0]} rows and {name} has {column.shape[0]}; pass one per row."
         )
     return column if column.chunks[0] == X.chunks[0] else column.rechunk((X.chunks[0],))
+
+
+def counted(lazy: da.Array, name: str, runner: Runner) -> da.Array:
+    """The same array with chunks of known size; the user's own is left as it is."""
+    if not np.isnan(lazy.shape).any():
+        return lazy
+    tasks = [delayed(np.shape, name="count-rows")(block) for block in _blocks(lazy)]
+    shapes = _compute(tasks, runner)
+    width = shapes[0][1:]
+    for c, shape in enumerate(shapes):
+        if shape[1:] != width:
+            raise ValueError(
+                f"chunk {c} of {name} has shape {shape} and chunk 0 has shape {shapes[0]}; every "
+                "chunk needs the same columns, in the same order."
+            )
+    chunks = (tuple(shape[0] for shape in shapes), *((size,) for size in width))
+    return da.Array(lazy.dask, lazy.name, chunks, dtype=lazy.dtype, meta=lazy._meta)
 
 
 def _blocks(lazy: Any) -> list[Delayed]:
@@ -241,11 +240,16 @@ def _spans(X: da.Array) -> list[tuple[int, int]]:
     return list(pairwise(np.cumsum((0, *X.chunks[0])).tolist()))
 
 
-def _find_classes(labels: Sequence[Delayed], classes: Any, runner: Runner) -> Array:
+def _find_classes(
+    labels: Sequence[Delayed], spans: Sequence[tuple[int, int]], classes: Any, runner: Runner
+) -> Array:
     if classes is not None:
         known = np.unique(np.asarray(classes))
         return known.astype(str) if known.dtype.kind == "O" else known
-    tasks = [delayed(unique_labels, name="labels")(block) for block in labels]
+    tasks = [
+        delayed(unique_labels, name="labels")(block, first=first)
+        for block, (first, _) in zip(labels, spans, strict=True)
+    ]
     found = [part for part in _compute(tasks, runner) if part.size]
     if not found:
         raise ValueError("y has no labels; there must be rows of at least two classes.")
@@ -265,10 +269,22 @@ def _look(
 ) -> list[ChunkFacts]:
     given: Sequence[Delayed | None] = weights or [None] * len(codes)
     tasks = [
-        delayed(chunk_facts, name="look")(x, code, w, first=first, stop=stop, k=k)
-        for x, code, w, (first, stop) in zip(_blocks(X), codes, given, _spans(X), strict=True)
+        delayed(chunk_facts, name="look")(
+            x, code, w, chunk=c, first=first, stop=stop, d=X.shape[1], k=k
+        )
+        for c, (x, code, w, (first, stop)) in enumerate(
+            zip(_blocks(X), codes, given, _spans(X), strict=True)
+        )
     ]
-    return _compute(tasks, runner, held)
+    facts = _compute(tasks, runner, held)
+    for c, fact in enumerate(facts):
+        if fact.is_sparse != facts[0].is_sparse:
+            kinds = ("sparse", "dense") if fact.is_sparse else ("dense", "sparse")
+            raise ValueError(
+                f"chunk {c} of X is {kinds[0]} and chunk 0 is {kinds[1]}; chunks must be all dense "
+                "or all sparse: type X.map_blocks(scipy.sparse.csr_matrix)."
+            )
+    return facts
 
 
 def _compute(tasks: Sequence[Delayed], runner: Runner, held: Sequence[Any] = ()) -> list[Any]:
@@ -282,7 +298,7 @@ def stored_bytes(dataset: Dataset) -> int:
 
 
 def hold_back(
-    X: Any, y: Any, sample_weight: Any, share: float, seed: int
+    X: Any, y: Any, sample_weight: Any, share: float, seed: int, runner: Runner
 ) -> tuple[tuple[Any, Any, Any], tuple[Any, Any]]:
     """Lazy rows to learn from, with labels and weights, and rows to score on, with labels.
 
@@ -292,19 +308,31 @@ def hold_back(
         dataset = X if isinstance(X, Dataset) else open_dataset(X)
         X, y = dataset.to_dask(labels=True)
         sample_weight = dataset.weights_to_dask()
-    X = _row_chunks(X)
+    X = row_chunks(X, runner)
     held = [round(share * size) for size in X.chunks[0]]
     if not 0 < sum(held) < X.shape[0]:
         raise ValueError(
             f"validation={share:g} of {X.shape[0]} rows in {len(held)} chunks is {sum(held)}; it "
             "must leave rows to learn from and at least one to score on."
         )
-    columns = [X, _like(y, X, "y")]
+    columns = [X, _named_gaps(like(y, X, "y", runner))]
     if sample_weight is not None:
-        columns.append(_like(sample_weight, X, "sample_weight"))
+        columns.append(like(sample_weight, X, "sample_weight", runner))
     learn = [_some_rows(column, held, seed, learn=True) for column in columns]
     score = [_some_rows(column, held, seed, learn=False) for column in columns[:2]]
     return (learn[0], learn[1], learn[2] if len(learn) > 2 else None), (score[0], score[1])
+
+
+def _named_gaps(y: da.Array) -> da.Array:
+    """y whose chunks are checked as they are: among some of its rows, a gap has another number."""
+    parts = [
+        da.from_delayed(
+            delayed(sortable_labels, name="labels")(block, first),
+            (stop - first,), y.dtype, meta=y._meta,
+        )  # fmt: skip
+        for block, (first, stop) in zip(_blocks(y), _spans(y), strict=True)
+    ]
+    return da.concatenate(parts)
 
 
 def _some_rows(lazy: Any, held: Sequence[int], seed: int, *, learn: bool) -> Any:
@@ -325,30 +353,36 @@ def take_part(block: Any, n: int, seed: Sequence[int], *, learn: bool) -> Any:
     return block[np.sort(order[n:] if learn else order[:n])]
 
 
-def share_of_hits(predicted: Any, X: Any, y: Any, sample_weight: Any, runner: Runner) -> float:
+def share_of_hits(
+    predicted: da.Array, X: Any, y: Any, sample_weight: Any, runner: Runner
+) -> float:
     """Weighted share of the rows whose predicted label is that of y, or of the dataset X."""
     if isinstance(X, str | os.PathLike):
         X = open_dataset(X)
     if isinstance(X, Dataset) and y is None:
         y = X.to_dask(labels=True)[1]
         sample_weight = X.weights_to_dask() if sample_weight is None else sample_weight
-    if np.isnan(predicted.shape[0]):
-        predicted = predicted.compute_chunk_sizes()
-    truth = _blocks(_like(y, predicted, "y"))
+    if y is None:
+        raise ValueError("score needs the labels of these rows; type score(X, y).")
+    if np.isnan(predicted.shape[0]):  # rows are counted without predicting them
+        chunks = row_chunks(X, runner).chunks[:1]
+        predicted = da.Array(predicted.dask, predicted.name, chunks, meta=predicted._meta)
+    truth = _blocks(like(y, predicted, "y", runner))
     given: Sequence[Delayed | None] = [None] * len(truth)
     if sample_weight is not None:
-        given = _blocks(_like(sample_weight, predicted, "sample_weight"))
+        given = _blocks(like(sample_weight, predicted, "sample_weight", runner))
     tasks = [
-        delayed(count_hits, name="score")(*block)
-        for block in zip(_blocks(predicted), truth, given, strict=True)
+        delayed(count_hits, name="score")(*blocks, first=first)
+        for *blocks, (first, _) in zip(
+            _blocks(predicted), truth, given, _spans(predicted), strict=True
+        )
     ]
     hits, total = np.sum(_compute(tasks, runner), axis=0)
     return float(hits / total)
 
 
-def count_hits(predicted: Array, truth: Any, weights: Any) -> tuple[float, float]:
-    """Weights of the rows that were right, and of all."""
-    labels = np.asarray(truth)
-    right = predicted == (labels.astype(str) if labels.dtype.kind == "O" else labels)
+def count_hits(predicted: Array, truth: Any, weights: Any, *, first: int) -> tuple[float, float]:
+    """Weights of the rows that were right, and of all; `first` is the number of the first row."""
+    right = predicted == sortable_labels(truth, first)
     w = np.ones(right.size) if weights is None else np.asarray(weights, np.float64)
     return float(w[right].sum()), float(w.sum())

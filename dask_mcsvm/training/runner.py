@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dask.base
+import dask.multiprocessing
 import dask.threaded
 from dask.optimization import cull
 from dask.task_spec import DataNode
@@ -28,6 +30,12 @@ LOOK_SECONDS = 2.0
 NO_WORKERS = (
     "the Dask cluster has no workers, and the fit waits for one: start some. Workers that closed "
     "by themselves could not import what a task needs; their log names it."
+)
+
+THREADS_INSTEAD = (
+    "Dask's scheduler is \"processes\", which starts new processes for every graph, and a fit is "
+    "many graphs: it runs in threads, which share the rows and all cores. For processes that stay, "
+    "start a distributed.Client()."
 )
 
 
@@ -73,7 +81,10 @@ def room_for_rows(runner: Runner, memory_limit: int | None) -> float:
 
 
 def find_runner() -> Runner:
-    """The scheduler that Dask would use now: `dask.config`, a client, or threads."""
+    """The scheduler that Dask would use now: `dask.config`, a client, or threads.
+
+    In place of a pool of processes, which lives for one graph, it is threads.
+    """
     try:
         get = dask.base.get_scheduler()
     except RuntimeError as error:
@@ -82,10 +93,27 @@ def find_runner() -> Runner:
             "Client(...) without asynchronous=True, or call fit in a thread with a client of its "
             "own."
         ) from error
+    if get is dask.multiprocessing.get:
+        tell_of_threads()
+        get = dask.threaded.get
     client = getattr(get, "__self__", None)
     if client is None or not hasattr(client, "scheduler_info"):
         return LocalRunner(get or dask.threaded.get)
     return ClientRunner(client)
+
+
+@cache
+def tell_of_threads() -> None:
+    """Log once that the scheduler asked for is not taken."""
+    logger.warning(THREADS_INSTEAD)
+
+
+def not_in_processes() -> dict[str, str]:
+    """The same for collections: arguments of their `compute` and `persist`."""
+    if dask.base.get_scheduler() is not dask.multiprocessing.get:
+        return {}
+    tell_of_threads()
+    return {"scheduler": "threads"}
 
 
 class LocalRunner:
@@ -131,7 +159,7 @@ class ClientRunner:
 
     def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
         self._refuse_lost()
-        with translated_losses():
+        with translated_losses(), lent_thread():
             futures = list(self.client.get(graph, [*hold, *fetch], sync=False))
             try:
                 self._wait(futures[len(hold) :])
@@ -197,6 +225,25 @@ class ClientRunner:
         if info.get("n_workers", 0) > len(info["workers"]):  # some versions tell of five only
             info = self.client.scheduler_info(n_workers=-1)
         return list(info["workers"].values())
+
+
+@contextmanager
+def lent_thread() -> Iterator[None]:
+    """Where a fit is itself a task, the worker's thread serves others while the fit waits.
+
+    A worker of one thread would otherwise wait for ever, for tasks that it should run itself.
+    """
+    from distributed import rejoin, secede
+
+    try:
+        secede()
+    except Exception:  # as in Dask's own `Client.get`: no task, or one that has left already
+        yield
+        return
+    try:
+        yield
+    finally:
+        rejoin()
 
 
 @contextmanager

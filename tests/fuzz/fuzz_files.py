@@ -37,7 +37,7 @@ def rows():
     return X * (rng.random(X.shape) < 0.6), y
 
 
-class Stopped(Exception):  # noqa: N818
+class Stopped(Exception):
     """A fit that was left after two epochs."""
 
 

@@ -39,7 +39,7 @@ TITLES = {
 Case = Callable[[np.random.Generator], None]
 
 
-class Wrong(AssertionError):  # noqa: N818, it is a verdict
+class Wrong(AssertionError):
     """A result that is not right."""
 
 
