@@ -10,10 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 
 from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store
-from ._jit import bare_kernel, kernel
+from ._jit import bare_by_type, bare_kernel, kernel
 from ._rows import (
+    Shared,
+    plain,
     row_axpy,
     row_dot,
     row_prefetch,
@@ -80,16 +83,54 @@ def move_weights(data, i, W, shift, loss, scratch, q):
             scratch.a[touched], scratch.a[c] = scratch.a[c], scratch.a[touched]
             delta[touched] = delta[c]
             touched += 1
-    if touched > 2 and updates_all(W):
-        spread = scratch.s
-        spread[:] = 0
-        for c in range(touched):
-            spread[classes[c]] = delta[c]
-        row_update_all(data.rows, i, W, data.tau, spread)
-    else:
-        row_update(data.rows, i, W, data.tau, classes, delta, touched)
+    add_to_weights(data, i, W, scratch, touched)
     if shift.size > 0 and moved != 0:
-        row_axpy(data.rows, i, shift, data.tau, W.dtype.type(moved / loss.k))
+        add_to_common(data, i, W, shift, scratch, scratch.a.dtype.type(moved / loss.k))
+
+
+def add_to_weights(data, i, W, scratch, touched):
+    """W += delta x_i in the first ``touched`` listed classes."""
+
+
+@bare_by_type(add_to_weights)
+def _add_to_weights(data, i, W, scratch, touched):
+    if not isinstance(W, types.Array):
+
+        def shared(data, i, W, scratch, touched):
+            row_update(data.rows, i, W, data.tau, scratch.classes, scratch.delta, touched)
+
+        return shared
+
+    def alone(data, i, W, scratch, touched):
+        if touched > 2 and updates_all(W):
+            spread = scratch.s
+            spread[:] = 0
+            for c in range(touched):
+                spread[scratch.classes[c]] = scratch.delta[c]
+            row_update_all(data.rows, i, W, data.tau, spread)
+        else:
+            row_update(data.rows, i, W, data.tau, scratch.classes, scratch.delta, touched)
+
+    return alone
+
+
+def add_to_common(data, i, W, shift, scratch, scale):
+    """LLW's part of all columns += scale x_i."""
+
+
+@bare_by_type(add_to_common)
+def _add_to_common(data, i, W, shift, scratch, scale):
+    if isinstance(W, types.Array):
+        return lambda data, i, W, shift, scratch, scale: row_axpy(
+            data.rows, i, shift, data.tau, scale
+        )
+
+    def shared(data, i, W, shift, scratch, scale):
+        scratch.s[0] = scale
+        column = Shared(W.common, W.common, W.first)
+        row_update(data.rows, i, column, data.tau, W.first, scratch.s, 1)
+
+    return shared
 
 
 @bare_kernel
@@ -141,7 +182,7 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
     of the end when alpha needs a larger pool), the gain of the dual, the largest violation and the
     number of class scores computed.
     """
-    k = W.shape[1]
+    k = loss.k
     total, worst = 0.0, 0.0
     s, classes, a, sc, out = scratch.s, scratch.classes, scratch.a, scratch.sc, scratch.out
     for t in range(begin, order.size):
@@ -167,7 +208,7 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
 @bare_kernel
 def all_scores(data, i, W, shift, s):
     """Scores of all classes, LLW's common shift included."""
-    row_scores(data.rows, i, W, data.tau, s)
+    row_scores(data.rows, i, plain(W), data.tau, s)
     if shift.size > 0:
         common = row_dot(data.rows, i, shift, data.tau)
         for m in range(s.size):
@@ -177,7 +218,7 @@ def all_scores(data, i, W, shift, s):
 @bare_kernel
 def listed_scores(data, i, W, shift, classes, q, sc):
     """Scores of the first q listed classes."""
-    row_scores_of(data.rows, i, W, data.tau, classes, q, sc)
+    row_scores_of(data.rows, i, plain(W), data.tau, classes, q, sc)
     if shift.size > 0:
         common = row_dot(data.rows, i, shift, data.tau)
         for c in range(q):
@@ -213,7 +254,7 @@ def solve_visits(loss, data, order, begin, W, shift, alpha, found, count, freque
 
     Returns the same as a full sweep.
     """
-    k = W.shape[1]
+    k = loss.k
     total, worst = 0.0, 0.0
     classes, a, sc, out = scratch.classes, scratch.a, scratch.sc, scratch.out
     for t in range(begin, order.size):
@@ -247,7 +288,7 @@ def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
     total, worst, work = 0.0, 0.0, 0
     classes, a, sc, out = scratch.classes, scratch.a, scratch.sc, scratch.out
     for t in range(begin, order.size):
-        if not alpha_has_room(alpha, W.shape[1]):
+        if not alpha_has_room(alpha, loss.k):
             return t, total, worst, work
         i = order[t]
         look_ahead(data, order, t, alpha)
