@@ -55,15 +55,6 @@ class Shared(NamedTuple):
     first: np.ndarray  # (1,) int32: the only column of ``common``
 
 
-def plain(W):
-    """The array itself, to read from."""
-
-
-@bare_by_type(plain)
-def _plain(W):
-    return (lambda W: W) if isinstance(W, types.Array) else (lambda W: W.W)
-
-
 def read_only(array: np.ndarray) -> np.ndarray:
     """A view that kernels cannot write to, so that one compiled kernel serves all inputs."""
     view = np.ascontiguousarray(array).view()
@@ -116,6 +107,9 @@ def row_square(rows, i):
 
 @bare_by_type(row_scores)
 def _row_scores(rows, i, W, tau, s):
+    if not isinstance(W, types.Array):
+        return lambda rows, i, W, tau, s: row_scores(rows, i, W.W, tau, s)
+
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, s):
@@ -166,6 +160,11 @@ def few_scores(values, columns, begin, end, W, tau, s):
 
 @bare_by_type(row_scores_of)
 def _row_scores_of(rows, i, W, tau, classes, q, s):
+    if not isinstance(W, types.Array):
+        return lambda rows, i, W, tau, classes, q, s: row_scores_of(
+            rows, i, W.W, tau, classes, q, s
+        )
+
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, classes, q, s):

@@ -16,7 +16,6 @@ from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store
 from ._jit import bare_by_type, bare_kernel, kernel
 from ._rows import (
     Shared,
-    plain,
     row_axpy,
     row_dot,
     row_prefetch,
@@ -208,7 +207,7 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
 @bare_kernel
 def all_scores(data, i, W, shift, s):
     """Scores of all classes, LLW's common shift included."""
-    row_scores(data.rows, i, plain(W), data.tau, s)
+    row_scores(data.rows, i, W, data.tau, s)
     if shift.size > 0:
         common = row_dot(data.rows, i, shift, data.tau)
         for m in range(s.size):
@@ -218,65 +217,11 @@ def all_scores(data, i, W, shift, s):
 @bare_kernel
 def listed_scores(data, i, W, shift, classes, q, sc):
     """Scores of the first q listed classes."""
-    row_scores_of(data.rows, i, plain(W), data.tau, classes, q, sc)
+    row_scores_of(data.rows, i, W, data.tau, classes, q, sc)
     if shift.size > 0:
         common = row_dot(data.rows, i, shift, data.tau)
         for c in range(q):
             sc[c] += common
-
-
-@bare_kernel
-def screen_visits(loss, data, order, W, shift, alpha, fresh, seen, found, count, scratch):
-    """The first half of full visits, for many examples at one W: which classes should join.
-
-    Changes neither W nor alpha, so that threads can share the examples of a block between them.
-    ``found`` (visits, at most k) and ``count`` (visits,) receive the classes to add.
-    """
-    s, classes, a, sc = scratch.s, scratch.classes, scratch.a, scratch.sc
-    for t in range(order.size):
-        i = order[t]
-        look_ahead(data, order, t, alpha)
-        all_scores(data, i, W, shift, s)
-        stored = alpha_load(alpha, i, data.y[i], classes, a)
-        q = screen(
-            loss, s, classes, a, sc, stored, np.float64(data.C[i]), data.square[i], fresh,
-            scratch.v, scratch.out,
-        )  # fmt: skip
-        seen[i, 0], seen[i, 1] = scratch.out[0], scratch.out[1]
-        count[t] = q - stored
-        for c in range(stored, q):
-            found[t, c - stored] = classes[c]
-
-
-@bare_kernel
-def solve_visits(loss, data, order, begin, W, shift, alpha, found, count, frequencies, scratch):
-    """The second half: solve each example exactly on its stored and its found classes, in turn.
-
-    Returns the same as a full sweep.
-    """
-    k = loss.k
-    total, worst = 0.0, 0.0
-    classes, a, sc, out = scratch.classes, scratch.a, scratch.sc, scratch.out
-    for t in range(begin, order.size):
-        if not alpha_has_room(alpha, k):
-            return t, total, worst, (t - begin) * k
-        i = order[t]
-        look_ahead(data, order, t, alpha)
-        stored = q = alpha_load(alpha, i, data.y[i], classes, a)
-        for f in range(count[t]):
-            known = False  # an earlier visit of the same block may have added it
-            for c in range(stored):
-                known |= classes[c] == found[t, f]
-            if not known:
-                classes[q], a[q] = found[t, f], 0
-                q += 1
-        listed_scores(data, i, W, shift, classes, q, sc)
-        moved = finish_visit(loss, data, i, W, shift, alpha, scratch, q, q)
-        total += out[3]
-        worst = max(worst, out[2])
-        if frequencies.preference.size > 0:
-            prefer(frequencies.preference, frequencies.average, i, out[3], moved)
-    return order.size, total, worst, (order.size - begin) * k
 
 
 @bare_kernel
