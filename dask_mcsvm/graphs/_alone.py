@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_mcsvm.solvers.intercept import SoftIntercept
+from dask_mcsvm.solvers.intercept import SoftIntercept, fall
 from dask_mcsvm.solvers.shard import (
     Shard,
     common_part,
@@ -38,11 +38,13 @@ class OwnWeights:
         """One slice of the chunk ``how.seed[2]``; W and the arrays of the shard are changed."""
         data = soft_data(rows, how)
         order, waited = slice_visits(shard, data.square, list(how.seed), how.part, how.parts)
-        self.intercept.loosen(self.W, self.shift)
+        x = self.intercept.own
         shard, visits = visit_rows(
-            shard._replace(waited=waited), data, self.W, self.shift, order, how.formulation
-        )
-        self.dual += visits.gain + self.intercept.settle(self.W, self.shift)
+            shard._replace(waited=waited), data, self.W, self.shift, order, how.formulation,
+            self.intercept, how.visits,
+        )  # fmt: skip
+        self.intercept.move(self.W)
+        self.dual += visits.gain + visits.paid - fall(x, visits.moved)
         self.tally[1] = max(self.tally[1], visits.violation)
         self.tally[2:] += visits.work, visits.visited
         self.gaps[how.seed[2]] = shard.seen[:, 1].sum()

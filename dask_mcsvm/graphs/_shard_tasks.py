@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_mcsvm.solvers.intercept import SoftIntercept
 from dask_mcsvm.solvers.sdm import Data
 from dask_mcsvm.solvers.shard import (
     Shard,
@@ -66,6 +67,8 @@ class SliceOf(NamedTuple):
     parts: int
     tau: float
     rho: float
+    lanes: int
+    visits: int  # between two moves of the intercept
 
 
 class ClassRange(NamedTuple):
@@ -104,7 +107,11 @@ def solve_rows(
     """A slice of a chunk from the given weights; the shard as if all of its change were taken."""
     data = soft_data(rows, how)
     order, waited = slice_visits(shard, data.square, list(how.seed), how.part, how.parts)
-    new, found = solve_slice(shard, data, weights.W, order, how.formulation, how.rho)
+    intercept = SoftIntercept(how.rho, weights.W.shape[1], how.lanes)
+    intercept.own, intercept.pull = weights.own, weights.pull
+    new, found = solve_slice(
+        shard, data, weights.W, order, how.formulation, intercept, how.visits
+    )
     return new._replace(waited=waited), (found, float(new.seen[:, 1].sum()))
 
 
@@ -138,17 +145,15 @@ def combine_slices(
     slope = linear - along - float(weights.W[-1].astype(np.float64) @ moved)
     # What one lane found is a rise as it is; only several have to come to terms.
     step = float(np.clip(slope / square, 0.0, 1.0)) if square > 0 and lanes > 1 else 1.0
-    own = weights.own + step * moved
     sums = weights.sums.copy()
     sums[:3] += step * linear, 2 * step * along + step**2 * square, step - sums[2]
-    # The sum of the agents' x_p is held to z by the multiplier, as ADMM shares it [SOFT].
-    mean = own / lanes
-    z = rho * (weights.pull + mean) / (lanes + rho)
-    pull = weights.pull + mean - z
     total *= total.dtype.type(step)
     total += weights.W
-    total[-1] = rho * (pull + mean - z)
-    return Weights(total, own, pull, gaps, sums, tally)
+    intercept = SoftIntercept(rho, moved.size, lanes)
+    intercept.own = weights.own + step * moved
+    intercept.pull = np.mean([found.pull for found, _ in slices], axis=0)
+    intercept.move(total)
+    return Weights(total, intercept.own, intercept.pull, gaps, sums, tally)
 
 
 def settle_shard(old: Shard, solved: tuple[Shard, Any], weights: Weights) -> Shard:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.formulations import SHORT_NAMES
+from dask_mcsvm.solvers.intercept import visits_between_moves
 from dask_mcsvm.solvers.shard import Shard
 
 from ._alone import solve_epoch
@@ -207,7 +208,10 @@ class Shards:
 
     def _slice_of(self, epoch: int, part: int, c: int) -> SliceOf:
         seed = (self.seed, epoch, c)
-        return SliceOf(self.formulation, seed, part, self.parts, self.rows.tau, self.rho)
+        return SliceOf(
+            self.formulation, seed, part, self.parts, self.rows.tau, self.rho, self.lanes,
+            visits_between_moves(self.rows.n),
+        )  # fmt: skip
 
     def _pick(self, graph: Graph, epoch: int, part: int, c: int, solved: Key) -> TaskRef:
         """The change of W alone: alpha need not travel with it."""

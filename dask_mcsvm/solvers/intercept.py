@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-#: Stiffness in the unit of mean ‖x‖² / (tau² n): 10 to 300 take the same epochs to 1e-3 on
-#: news20_bydate, reuters52 and banking77, but with 400,000 generated rows, most of which lie still,
-#: 10, 30, 100 and 1000 take 40, 13, 9 and 9, and no intercept 9.
-SOFT = 100.0
-#: The intercept moves so many times in a sweep.
-SLICES = 10
+#: Stiffness in the unit of mean ‖x‖² / (tau² m), m visits between two moves of the intercept: with
+#: it the m rows would undo in those visits what b moved, if all of them answered. Some of them do:
+#: 1 to 10 take the same epochs on 450,000 rows of a million and on news20_bydate and reuters52.
+SOFT = 10.0
+#: The intercept moves so many times in a sweep ...
+MOVES = 10
+#: ... and after so many visits at the latest. Its stiffness would otherwise fall with the number of
+#: rows, and b be left behind by all other weights: moved ten times an epoch, 1,800,000 rows took 20
+#: epochs to a gap of 1e-2 where no intercept takes 8.
+MOST_VISITS = 4096
 #: Share of its step that the multiplier takes after a slice of a sweep that visits all rows alike:
 #: most rows that will answer have not been asked yet, and with whole steps b goes to and fro for
 #: ever (100 short rows, Lee-Lin-Wahba, 0.3: 36 sweeps to 1e-9). Visits by preference or to the
 #: active rows reach those that answer soon enough.
 UNIFORM_PACE = 0.3
+
+
+def visits_between_moves(n: int) -> int:
+    """After so many visits to n rows the intercept moves."""
+    return max(1, min(MOST_VISITS, n // MOVES))
 
 
 def stiffness(n: int, mean_square: float, tau: float) -> float:
@@ -27,7 +36,12 @@ def stiffness(n: int, mean_square: float, tau: float) -> float:
     """
     if tau == 0 or mean_square == 0:
         return 1.0
-    return min(1.0, SOFT * mean_square / (tau**2 * n))
+    return min(1.0, SOFT * mean_square / (tau**2 * visits_between_moves(n)))
+
+
+def cut_visits(order: np.ndarray, visits: int) -> list[np.ndarray]:
+    """Visits in the given order, in slices after each of which the intercept moves."""
+    return np.array_split(order, max(1, round(order.size / visits)))
 
 
 class SoftIntercept:
@@ -37,10 +51,13 @@ class SoftIntercept:
     next ones; a visit therefore sees b answer with rho times its weight, and ADMM brings b and x
     together: one lane of what shards do. Both parts of the certificate stay exact, the primal at
     (W, b) and the dual at alpha.
+
+    One of several lanes moves b as if the others changed x by as much as it does. The moves are
+    linear in x, so that the mean of the lanes' multipliers is that of moves made together.
     """
 
-    def __init__(self, rho: float, k: int) -> None:
-        self.rho, self.root = rho, np.sqrt(rho)
+    def __init__(self, rho: float, k: int, lanes: int = 1) -> None:
+        self.rho, self.root, self.lanes = rho, np.sqrt(rho), lanes
         self.own = np.zeros(k)  # x
         self.pull = np.zeros(k)  # the multiplier u
         self.pace = 1.0
@@ -67,25 +84,39 @@ class SoftIntercept:
         W[-1] = b / self.root
         self.before = b, W[-1].astype(np.float64)
 
-    def settle(self, W: np.ndarray, shift: np.ndarray) -> float:
-        """After it: move b. Returns what the rise of the dual that visits saw has to change by."""
+    def take(self, W: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, float]:
+        """After it: how far x moved, and <b, moved> + rho/2 |moved|², what visits saw fall off."""
         b, start = self.before
         moved = W[-1].astype(np.float64) - start
         if shift.size:
             moved += shift[-1]
             shift[-1] = 0
         moved /= self.root
-        # Visits saw <b, moved> + rho/2 |moved|² fall off; the dual loses <x, moved> + |moved|²/2.
-        change = (b - self.own) @ moved + 0.5 * (self.rho - 1.0) * moved @ moved
-        self.own = self.own + moved
+        self.own = self.own + self.lanes * moved
         if shift.size:  # columns of W sum to zero there; float32 forgets it
             self.own -= self.own.mean()
-        z = self.rho * (self.pull + self.own) / (1.0 + self.rho)
-        self.pull = self.pull + self.pace * (self.own - z)
-        W[-1] = self.rho * (self.pull + self.own - z)
-        return float(change)
+        return moved, float(b @ moved + 0.5 * self.rho * moved @ moved)
+
+    def move(self, W: np.ndarray) -> None:
+        """b towards x; the multiplier holds the mean of the lanes' parts of x to z."""
+        mean = self.own / self.lanes
+        z = self.rho * (self.pull + mean) / (self.lanes + self.rho)
+        self.pull = self.pull + self.pace * (mean - z)
+        W[-1] = self.rho * (self.pull + mean - z)
+
+    def settle(self, W: np.ndarray, shift: np.ndarray) -> float:
+        """Both; returns what the rise of the dual that visits saw has to change by."""
+        x = self.own
+        moved, paid = self.take(W, shift)
+        self.move(W)
+        return paid - fall(x, moved)
 
     def distance(self, W: np.ndarray) -> float:
         """½‖b - x‖², this intercept's share of the duality gap."""
         apart = W[-1].astype(np.float64) - self.own
         return float(0.5 * apart @ apart)
+
+
+def fall(x: np.ndarray, moved: np.ndarray) -> float:
+    """½|x + moved|² - ½|x|²: what the dual loses where x moves."""
+    return float(x @ moved + 0.5 * moved @ moved)

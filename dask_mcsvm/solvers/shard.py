@@ -16,6 +16,7 @@ from ._jit import kernel
 from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import examine, weights_block
+from .intercept import SoftIntercept, cut_visits
 from .sdm import Data, Frequencies, full_sweep, make_scratch
 
 
@@ -49,7 +50,7 @@ class Slice(NamedTuple):
 
     change: np.ndarray  # (d + 1, k), the last row for the intercept as a hard one
     linear: float  # change of the part of the dual that is linear in alpha
-    gain: float  # rise of the dual of this shard alone
+    pull: np.ndarray  # (k,) float64, the multiplier after the moves of the intercept in between
     violation: float
     work: int
     visited: int  # rows
@@ -88,47 +89,76 @@ class Visits(NamedTuple):
     """What a run of visits did."""
 
     gain: float  # rise of the dual that the visits saw
+    paid: float  # what they saw of it fall off by the change of the intercept
+    moved: np.ndarray  # (k,) float64, that change as a hard one
     violation: float
     work: int  # class scores
     visited: int  # rows
 
 
 def visit_rows(
-    shard: Shard, data: Data, W: np.ndarray, shift: np.ndarray, order: np.ndarray, formulation: str
+    shard: Shard,
+    data: Data,
+    W: np.ndarray,
+    shift: np.ndarray,
+    order: np.ndarray,
+    formulation: str,
+    intercept: SoftIntercept,
+    visits: int,
 ) -> tuple[Shard, Visits]:
-    """Visit ``order``, changing W (d + 1, k), LLW's ``shift`` and the arrays of the shard."""
+    """Visit ``order``, changing W (d + 1, k), LLW's ``shift`` and the arrays of the shard.
+
+    The intercept moves after so many ``visits``, but for the last time: that is for those who know
+    what others did meanwhile.
+    """
     k, alpha = W.shape[1], shard.alpha
     loss, scratch = LOSSES[formulation](k), make_scratch(k, W.dtype)
     fresh = fresh_classes(formulation, data.y.size, k)
-    position, gain, worst, work = 0, 0.0, 0.0, 0
-    while position < order.size:
-        alpha = with_room(alpha, k)
-        position, rise, violation, scores = full_sweep(
-            loss, data, order, position, W, shift, alpha, fresh,
-            Frequencies(shard.preference, shard.average), shard.seen, scratch,
-        )  # fmt: skip
-        gain, worst, work = gain + rise, max(worst, violation), work + scores
-    return shard._replace(alpha=alpha), Visits(gain, worst, work, np.unique(order).size)
+    gain, paid, moved, worst, work = 0.0, 0.0, np.zeros(k), 0.0, 0
+    for place, part in enumerate(cut_visits(order, visits)):
+        if place > 0:
+            intercept.move(W)
+        intercept.loosen(W, shift)
+        position = 0
+        while position < part.size:
+            alpha = with_room(alpha, k)
+            position, rise, violation, scores = full_sweep(
+                loss, data, part, position, W, shift, alpha, fresh,
+                Frequencies(shard.preference, shard.average), shard.seen, scratch,
+            )  # fmt: skip
+            gain, worst, work = gain + rise, max(worst, violation), work + scores
+        by, price = intercept.take(W, shift)
+        moved, paid = moved + by, paid + price
+    found = Visits(gain, paid, moved, worst, work, np.unique(order).size)
+    return shard._replace(alpha=alpha), found
 
 
 def solve_slice(
-    shard: Shard, data: Data, W: np.ndarray, order: np.ndarray, formulation: str, rho: float
+    shard: Shard,
+    data: Data,
+    W: np.ndarray,
+    order: np.ndarray,
+    formulation: str,
+    intercept: SoftIntercept,
+    visits: int,
 ) -> tuple[Shard, Slice]:
     """Visit ``order`` from the weights W (d + 1, k); neither W nor the shard is changed.
 
-    ``data`` has its constant feature scaled by √rho, and so has the last row of W here, the other
-    way round: scores stay what they are, and the intercept answers with rho instead of one.
+    ``data`` has its constant feature scaled by √rho, and the intercept its row of W while visits
+    run, the other way round: scores stay what they are, and b answers with rho instead of one.
     """
-    root, local = np.sqrt(rho), W.copy()
-    local[-1] /= root
-    shift = common_part(W, formulation)
-    new, visits = visit_rows(own_copy(shard), data, local, shift, order, formulation)
+    local, shift = W.copy(), common_part(W, formulation)
+    new, seen = visit_rows(
+        own_copy(shard), data, local, shift, order, formulation, intercept, visits
+    )
     if shift.size:
         local += shift[:, None]
-    along, square = take_change(W, local, root)
+    along, square = take_change(W, local)
+    local[-1] = seen.moved
     # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
-    linear = visits.gain + along + 0.5 * square
-    return without_spare(new), Slice(local, linear, *visits)
+    linear = seen.gain + seen.paid + along + 0.5 * square
+    found = Slice(local, linear, intercept.pull, seen.violation, seen.work, seen.visited)
+    return without_spare(new), found
 
 
 def own_copy(shard: Shard) -> Shard:
@@ -153,20 +183,15 @@ def common_part(W: np.ndarray, formulation: str) -> np.ndarray:
 
 
 @kernel
-def take_change(W, local, root):
-    """local -= W, the last row scaled back; returns <W, change> and |change|² as visits saw them.
-
-    Visits saw the last row of W divided by ``root``, and a change of it multiplied by that.
-    """
-    d = W.shape[0] - 1
+def take_change(W, local):
+    """local -= W; returns <W, change> and |change|². All rows but the last, the intercept."""
     along, square = 0.0, 0.0
-    for j in range(d + 1):
-        scale = root if j == d else 1.0
+    for j in range(W.shape[0] - 1):
         for m in range(W.shape[1]):
-            moved = np.float64(local[j, m]) - np.float64(W[j, m]) / scale
-            along += np.float64(W[j, m]) / scale * moved
+            moved = np.float64(local[j, m]) - np.float64(W[j, m])
+            along += np.float64(W[j, m]) * moved
             square += moved * moved
-            local[j, m] = moved / scale
+            local[j, m] = moved
     return along, square
 
 

@@ -25,7 +25,7 @@ from dask_mcsvm.graphs.rows import RowBlock, make_block
 from dask_mcsvm.graphs.state import Tally
 from dask_mcsvm.solvers.certify import finish_block
 from dask_mcsvm.solvers.duals import Duals
-from dask_mcsvm.solvers.intercept import stiffness
+from dask_mcsvm.solvers.intercept import stiffness, visits_between_moves
 from dask_mcsvm.solvers.shard import Shard, own_copy, shard_columns, without_spare
 
 from .block_source import Source, read_ahead
@@ -147,7 +147,10 @@ class BlockMinimization:
 
     def _slice_of(self, b: int, part: int) -> SliceOf:
         seed = (self.seed, self.passes, b)
-        return SliceOf(self.formulation, seed, part, SLICES, self.tau, self.rho)
+        return SliceOf(
+            self.formulation, seed, part, SLICES, self.tau, self.rho, 1,
+            visits_between_moves(self.n),
+        )  # fmt: skip
 
     def certify(self) -> tuple[float, float]:
         """One pass over all chunks: primal of W as it stands, dual of alpha; in float64.
