@@ -26,13 +26,15 @@ from .rows import RowBlock
 class OwnWeights:
     """Weights that one lane has to itself, for slices of any chunks."""
 
-    def __init__(self, weights: Weights, formulation: str, rho: float) -> None:
+    def __init__(
+        self, weights: Weights, formulation: str, rho: float, *, first: bool = True
+    ) -> None:
         self.before, self.W = weights, weights.W.copy()
         self.shift = common_part(self.W, formulation)
         self.intercept = SoftIntercept(rho, self.W.shape[1])
         self.intercept.own, self.intercept.pull = weights.own, weights.pull
         self.dual, self.gaps = weights.dual, weights.gaps.copy()
-        self.tally = np.array([weights.dual, 0.0, 0.0, 0.0])
+        self.tally = np.array([weights.dual, 0.0, 0.0, 0.0]) if first else weights.tally.copy()
 
     def visit(self, rows: RowBlock, shard: Shard, how: SliceOf) -> Shard:
         """One slice of the chunk ``how.seed[2]``; W and the arrays of the shard are changed."""
@@ -69,4 +71,13 @@ def solve_epoch(
     own, shard = OwnWeights(weights, how.formulation, how.rho), own_copy(shard)
     for part in range(how.parts):
         shard = own.visit(rows, shard, how._replace(part=part))
+    return without_spare(shard), own.weights()
+
+
+def solve_alone(
+    rows: RowBlock, shard: Shard, weights: Weights, how: SliceOf, *, first: bool
+) -> tuple[Shard, Weights]:
+    """A task: one slice of one of several blocks, ``first`` of an epoch."""
+    own = OwnWeights(weights, how.formulation, how.rho, first=first)
+    shard = own.visit(rows, own_copy(shard), how)
     return without_spare(shard), own.weights()

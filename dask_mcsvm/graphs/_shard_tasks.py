@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.solvers.certify import common_square
+from dask_mcsvm.solvers.change import Change, add_change, no_change, square_of, total_change
 from dask_mcsvm.solvers.intercept import SoftIntercept
 from dask_mcsvm.solvers.sdm import Data
 from dask_mcsvm.solvers.shard import (
     Shard,
     Slice,
-    add_changes,
     blend,
     examine_shard,
     shard_columns,
@@ -72,6 +72,21 @@ class SliceOf(NamedTuple):
     visits: int  # between two moves of the intercept
 
 
+class Found(NamedTuple):
+    """What a lane found in a step, and what it was told before it."""
+
+    slice: Slice
+    gap: float  # of the block, as its rows last showed it
+    before: Weights  # without features
+
+
+class Combined(NamedTuple):
+    """What a step comes to: the weights after it, without features, and how these change."""
+
+    weights: Weights
+    change: Change
+
+
 class ClassRange(NamedTuple):
     """Columns first..last of k."""
 
@@ -103,17 +118,39 @@ def make_shard(rows: RowBlock, k: int, formulation: str, tau: float) -> Shard:
 
 
 def solve_rows(
-    rows: RowBlock, shard: Shard, weights: Weights, how: SliceOf
-) -> tuple[Shard, tuple[Slice, float]]:
-    """A slice of a chunk from the given weights; the shard as if all of its change were taken."""
-    data = soft_data(rows, how)
+    rows: RowBlock, shard: Shard, weights: Weights, combined: Combined | None, how: SliceOf
+) -> tuple[Shard, Weights, Found]:
+    """A slice of a block from the weights of its lane, the last step's changes added.
+
+    Returns the shard as if all of its change were taken, the weights without it, and what changed.
+    """
+    new = move_weights(weights, combined)
+    data, b = soft_data(rows, how), new.W[-1].copy()
     order, waited = slice_visits(shard, data.square, list(how.seed), how.part, how.parts)
-    intercept = SoftIntercept(how.rho, weights.W.shape[1], how.lanes)
-    intercept.own, intercept.pull = weights.own, weights.pull
-    new, found = solve_slice(
-        shard, data, weights.W, order, how.formulation, intercept, how.visits
+    intercept = SoftIntercept(how.rho, b.size, how.lanes)
+    intercept.own, intercept.pull = new.own, new.pull
+    applied = no_change(new.W) if combined is None else combined.change
+    solved, found = solve_slice(
+        shard, data, weights.W, applied, new.W, order, how.formulation, intercept, how.visits
     )
-    return new._replace(waited=waited), (found, float(new.seen[:, 1].sum()))
+    new.W[-1] = b
+    gap = float(solved.seen[:, 1].sum())
+    return solved._replace(waited=waited), new, Found(found, gap, without_features(new))
+
+
+def move_weights(weights: Weights, combined: Combined | None) -> Weights:
+    """A copy of the weights, moved as the lanes together found in a step."""
+    W = weights.W.copy()
+    if combined is None:
+        return weights._replace(W=W)
+    add_change(W, *combined.change)
+    W[-1] = combined.weights.W[-1]
+    return combined.weights._replace(W=W)
+
+
+def without_features(weights: Weights) -> Weights:
+    """All that is known of the weights, with the intercepts alone in the place of W."""
+    return weights._replace(W=weights.W[-1:].copy())
 
 
 def soft_data(rows: RowBlock, how: SliceOf) -> Data:
@@ -124,43 +161,45 @@ def soft_data(rows: RowBlock, how: SliceOf) -> Data:
 
 
 def combine_slices(
-    weights: Weights,
-    slices: Sequence[tuple[Slice, float]],
-    *,
-    chunks: Sequence[int],
-    lanes: int,
-    rho: float,
-    first: bool,
-) -> Weights:
-    """W moved along the sum of all changes, as far as the dual rises [LINE]."""
-    total = np.zeros_like(weights.W)
-    along = square = linear = 0.0
+    found: Sequence[Found], *, blocks: Sequence[int], lanes: int, rho: float, first: bool
+) -> Combined:
+    """How far W moves along the sum of all changes: as far as the dual rises [LINE]."""
+    weights = found[0].before
     tally = np.array([weights.dual, 0.0, 0.0, 0.0]) if first else weights.tally.copy()
     gaps = weights.gaps.copy()
-    for c, (found, gap) in zip(chunks, slices, strict=True):
-        along, square = add_changes(weights.W, found.change, total)
-        linear += found.linear
-        tally[1] = max(tally[1], found.violation)
-        tally[2:] += found.work, found.visited
-        gaps[c] = gap
-    moved = total[-1].astype(np.float64)
+    slices = [one.slice for one in found]
+    for c, one in zip(blocks, found, strict=True):
+        tally[1] = max(tally[1], one.slice.violation)
+        tally[2:] += one.slice.work, one.slice.visited
+        gaps[c] = one.gap
+    change = total_change([one.change for one in slices])
+    moved = sum((one.moved for one in slices), np.zeros(weights.own.size))
+    along, linear = (sum(getattr(one, name) for one in slices) for name in ("along", "linear"))
+    square = square_of(*change, moved.size)
     slope = linear - along - float(weights.W[-1].astype(np.float64) @ moved)
-    # What one lane found is a rise as it is; only several have to come to terms.
-    step = float(np.clip(slope / square, 0.0, 1.0)) if square > 0 and lanes > 1 else 1.0
+    step = float(np.clip(slope / square, 0.0, 1.0)) if square > 0 else 1.0
     sums = weights.sums.copy()
     sums[:3] += step * linear, 2 * step * along + step**2 * square, step - sums[2]
-    total *= total.dtype.type(step)
-    total += weights.W
     intercept = SoftIntercept(rho, moved.size, lanes)
     intercept.own = weights.own + step * moved
-    intercept.pull = np.mean([found.pull for found, _ in slices], axis=0)
-    intercept.move(total)
-    return Weights(total, intercept.own, intercept.pull, gaps, sums, tally)
+    intercept.pull = np.mean([one.pull for one in slices], axis=0)
+    W = weights.W.copy()
+    intercept.move(W)
+    scale = change.values.dtype.type(step)
+    change = change._replace(values=scale * change.values, shift=scale * change.shift)
+    return Combined(Weights(W, intercept.own, intercept.pull, gaps, sums, tally), change)
 
 
-def settle_shard(old: Shard, solved: tuple[Shard, Any], weights: Weights) -> Shard:
-    """alpha of a chunk moved as far as W was."""
+def settle_shard(old: Shard, solved: tuple[Shard, Any, Any], combined: Combined) -> Shard:
+    """alpha of a block moved as far as W was."""
+    weights = combined.weights
     return blend(old, solved[0], float(weights.sums[2]), weights.W.shape[1])
+
+
+def renew_weights(certified: Weights, *near: Any) -> Weights:
+    """The weights of a certificate for one more lane, made where ``near`` is."""
+    del near
+    return certified
 
 
 def pick_slice(values: Sequence[Any], place: int) -> Any:

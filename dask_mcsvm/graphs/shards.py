@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,7 @@ from dask_mcsvm.formulations import SHORT_NAMES
 from dask_mcsvm.solvers.intercept import visits_between_moves
 from dask_mcsvm.solvers.shard import Shard
 
-from ._alone import solve_epoch
+from ._alone import solve_alone, solve_epoch
 from ._shard_tasks import (
     ClassRange,
     SliceOf,
@@ -39,7 +40,9 @@ from ._shard_tasks import (
     join_columns,
     look_at_rows,
     make_shard,
+    move_weights,
     pick_slice,
+    renew_weights,
     report_bounds,
     report_tally,
     settle_shard,
@@ -116,31 +119,49 @@ class Shards:
             state[f"shard-{c}"] = key
         weights = self._weights(graph, {"weights": zeros, **state}, "start-{}")
         report = self._report(graph, "start-report", report_tally, weights, rows.n)
-        return Stage(graph, {"weights": weights, **state}, report)
+        return Stage(graph, self._for_all_lanes(graph, weights, "start") | state, report)
 
     def epoch(self, state: State, epoch: int) -> Stage:
-        """Every row about once, in steps of `lanes` chunks."""
+        """Every row about once, in steps of `lanes` blocks."""
         if len(self.rows.keys) == 1:
             return self._epoch_of_one(state, epoch)
         graph: Graph = {}
         now = dict(state)
-        for step, chunks in enumerate(self._steps(epoch)):
-            part = step // self._steps_per_part
-            solved = {c: self._solve(graph, now, epoch, part, c) for c in chunks}
-            combined = self._key(f"combine-{epoch}", step)
-            slices = List(*(self._pick(graph, epoch, part, c, solved[c]) for c in chunks))
-            graph[combined] = Task(
-                combined, combine_slices, TaskRef(now["weights"]), slices, chunks=chunks,
-                lanes=self.lanes, rho=self.rho, first=step == 0,
-            )  # fmt: skip
-            for c in chunks:
-                key = self._key(f"settle-{epoch}", part, c)
-                before = TaskRef(now[f"shard-{c}"])
-                graph[key] = Task(key, settle_shard, before, TaskRef(solved[c]), TaskRef(combined))
-                now[f"shard-{c}"] = key
-            now["weights"] = combined
-        report = self._report(graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n)
+        if self.lanes == 1:
+            for step, (part, c) in enumerate(self._turns(epoch, 0)):
+                self._solve_alone(graph, now, epoch, step, part, c)
+            last = now["weights"]
+        else:
+            last = self._steps(graph, now, epoch)
+        report = self._report(graph, f"report-{epoch}", report_tally, last, self.rows.n)
         return Stage(graph, now, report)
+
+    def _steps(self, graph: Graph, now: dict[str, Key], epoch: int) -> Key:
+        """Lanes side by side, step by step; the key of the weights after the last one."""
+        combined: TaskRef | None = None
+        turns = [self._turns(epoch, lane) for lane in range(self.lanes)]
+        for step, places in enumerate(zip_longest(*turns)):
+            solved = {}
+            for lane, place in enumerate(places):
+                if place is None:  # this lane has fewer blocks, and rests
+                    self._move(graph, now, epoch, step, lane, combined)
+                else:
+                    solved[place[1]] = self._solve(graph, now, epoch, step, lane, place, combined)
+            key = self._key(f"combine-{epoch}", step)
+            found = List(*(self._pick(graph, f"found-{epoch}", k, 2) for k in solved.values()))
+            graph[key] = Task(
+                key, combine_slices, found, blocks=tuple(solved), lanes=self.lanes, rho=self.rho,
+                first=step == 0,
+            )  # fmt: skip
+            combined = TaskRef(key)
+            for c, one in solved.items():
+                key = self._key(f"settle-{epoch}", step, c)
+                before = TaskRef(now[f"shard-{c}"])
+                graph[key] = Task(key, settle_shard, before, TaskRef(one), combined)
+                now[f"shard-{c}"] = key
+        for lane in range(self.lanes):
+            self._move(graph, now, epoch, step + 1, lane, combined)
+        return now["weights"]
 
     def _epoch_of_one(self, state: State, epoch: int) -> Stage:
         """The same of one chunk: nothing is side by side, and all slices are one task."""
@@ -179,7 +200,7 @@ class Shards:
         report = self._report(
             graph, f"certify-report-{epoch}", report_bounds, closed, self.formulation
         )
-        return Stage(graph, {"weights": closed, **now}, report)
+        return Stage(graph, self._for_all_lanes(graph, closed, f"renew-{epoch}") | now, report)
 
     def weights(self, state: State) -> list[tuple[npt.NDArray[np.intp], str]]:
         """All classes are in one block."""
@@ -188,25 +209,60 @@ class Shards:
 
     # -- pieces ------------------------------------------------------------------------------------
 
-    @property
-    def _steps_per_part(self) -> int:
-        return -(-len(self.rows.keys) // self.lanes)
-
-    def _steps(self, epoch: int) -> list[tuple[int, ...]]:
-        """The chunks of each step: all of them once for each part, dealt anew every time."""
-        steps = []
+    def _turns(self, epoch: int, lane: int) -> list[tuple[int, int]]:
+        """Part and block of every step of a lane: all its blocks for each part, in random order."""
+        mine = np.arange(lane, len(self.rows.keys), self.lanes)
+        turns = []
         for part in range(self.parts):
-            order = np.random.default_rng([self.seed, epoch, part]).permutation(len(self.rows.keys))
-            steps += [tuple(part.tolist()) for part in np.array_split(order, self._steps_per_part)]
-        return steps
+            rng = np.random.default_rng([self.seed, epoch, part, lane])
+            turns += [(part, c) for c in rng.permutation(mine).tolist()]
+        return turns
 
-    def _solve(self, graph: Graph, now: Mapping[str, Key], epoch: int, part: int, c: int) -> Key:
-        key = self._key(f"solve-{epoch}", part, c)
+    def _solve(
+        self,
+        graph: Graph,
+        now: dict[str, Key],
+        epoch: int,
+        step: int,
+        lane: int,
+        place: tuple[int, int],
+        combined: TaskRef | None,
+    ) -> Key:
+        """A step of one lane; the weights of the lane move on to those that all have in common."""
+        part, c = place
+        key, name = self._key(f"solve-{epoch}", step, c), weights_name(lane)
         graph[key] = Task(
             key, solve_rows, TaskRef(self.rows.keys[c]), TaskRef(now[f"shard-{c}"]),
-            TaskRef(now["weights"]), self._slice_of(epoch, part, c),
+            TaskRef(now[name]), combined, self._slice_of(epoch, part, c),
         )  # fmt: skip
+        now[name] = self._pick(graph, f"weights-{epoch}", key, 1).key
         return key
+
+    def _solve_alone(
+        self, graph: Graph, now: dict[str, Key], epoch: int, step: int, part: int, c: int
+    ) -> None:
+        """A step where there is only one lane: W and the shard as it leaves them."""
+        key = self._key(f"solve-{epoch}", step, c)
+        graph[key] = Task(
+            key, solve_alone, TaskRef(self.rows.keys[c]), TaskRef(now[f"shard-{c}"]),
+            TaskRef(now["weights"]), self._slice_of(epoch, part, c), first=step == 0,
+        )  # fmt: skip
+        now[f"shard-{c}"] = self._pick(graph, f"shard-{epoch}", key, 0).key
+        now["weights"] = self._pick(graph, f"weights-{epoch}", key, 1).key
+
+    def _move(
+        self,
+        graph: Graph,
+        now: dict[str, Key],
+        epoch: int,
+        step: int,
+        lane: int,
+        combined: TaskRef | None,
+    ) -> None:
+        """The weights of a lane that has no block to solve in this step."""
+        key, name = self._key(f"move-{epoch}", step, lane), weights_name(lane)
+        graph[key] = Task(key, move_weights, TaskRef(now[name]), combined)
+        now[name] = key
 
     def _slice_of(self, epoch: int, part: int, c: int) -> SliceOf:
         seed = (self.seed, epoch, c)
@@ -215,10 +271,10 @@ class Shards:
             visits_between_moves(self.rows.n),
         )  # fmt: skip
 
-    def _pick(self, graph: Graph, epoch: int, part: int, c: int, solved: Key) -> TaskRef:
-        """The change of W alone: alpha need not travel with it."""
-        key = self._key(f"change-{epoch}", part, c)
-        graph[key] = Task(key, pick_slice, TaskRef(solved), 1)
+    def _pick(self, graph: Graph, name: str, solved: Key, place: int) -> TaskRef:
+        """One of the results of a task, so that the others need not travel with it."""
+        key = self._key(name, *solved[2:])
+        graph[key] = Task(key, pick_slice, TaskRef(solved), place)
         return TaskRef(key)
 
     def _weights(self, graph: Graph, state: State, stage: str) -> Key:
@@ -227,6 +283,15 @@ class Shards:
         columns = List(*map(TaskRef, self._columns(graph, state, stage.format("columns"))))
         graph[key] = Task(key, join_columns, TaskRef(state["weights"]), columns)
         return key
+
+    def _for_all_lanes(self, graph: Graph, weights: Key, name: str) -> dict[str, Key]:
+        """The same weights for every lane, each where the first block of its rows is."""
+        state = {"weights": weights}
+        for lane in range(1, self.lanes):
+            key = state[weights_name(lane)] = self._key(f"{name}-weights", lane)
+            near = TaskRef(self.rows.keys[lane])
+            graph[key] = Task(key, renew_weights, TaskRef(weights), near)
+        return state
 
     def _columns(self, graph: Graph, state: State, name: str) -> list[Key]:
         """Chains of tasks over the chunks, for each block of classes; keys of their ends."""
@@ -257,3 +322,8 @@ class Shards:
 
     def _key(self, name: str, *place: Any) -> Key:
         return (f"{SHORT[self.formulation]}-{name}", self.run, *place)
+
+
+def weights_name(lane: int) -> str:
+    """Name of the block of state that holds the W of a lane."""
+    return f"weights-{lane}" if lane else "weights"

@@ -173,6 +173,32 @@ def compact_alpha(alpha: SparseAlpha, spare: int) -> SparseAlpha:
     )
 
 
+def deal_lists(alpha: SparseAlpha, owner: np.ndarray, owners: int) -> list[SparseAlpha]:
+    """The same lists, each owner's in pools of its own; start, size and room stay common."""
+    shared = alpha._replace(start=alpha.start.copy(), room=alpha.room.copy())
+    return [tidy_pool(shared, np.flatnonzero(owner == t), 2**12) for t in range(owners)]
+
+
+def tidy_pool(alpha: SparseAlpha, mine: np.ndarray, spare: int) -> SparseAlpha:
+    """New pools that hold only the lists of the examples ``mine``, and free places."""
+    own = alpha._replace(start=alpha.start[mine], size=alpha.size[mine], room=alpha.room[mine])
+    tidy = compact_alpha(own, spare)
+    alpha.start[mine], alpha.room[mine] = tidy.start, tidy.room
+    return alpha._replace(classes=tidy.classes, values=tidy.values, used=tidy.used)
+
+
+def join_lists(parts: list[SparseAlpha], owner: np.ndarray) -> SparseAlpha:
+    """Lists that were dealt to owners, in common pools again."""
+    used = [int(part.used[0]) for part in parts]
+    first = np.concatenate([[0], np.cumsum(used)])
+    return parts[0]._replace(
+        start=parts[0].start + first[owner],
+        classes=np.concatenate([p.classes[:u] for p, u in zip(parts, used, strict=True)]),
+        values=np.concatenate([p.values[:u] for p, u in zip(parts, used, strict=True)]),
+        used=first[-1:],
+    )
+
+
 def alpha_to_dense(alpha: np.ndarray | SparseAlpha, n: int, k: int) -> np.ndarray:
     """What is stored, as an (n, k) array."""
     if isinstance(alpha, np.ndarray):

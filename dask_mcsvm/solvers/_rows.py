@@ -7,6 +7,8 @@ Each function has a dense and a CSR body, chosen at compile time.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 from numba import types
@@ -15,6 +17,9 @@ from ._jit import bare_by_type, bare_kernel, kernel
 from ._simd import (
     LANES,
     WIDEST,
+    add_shared_1,
+    add_shared_2,
+    add_shared_4,
     prefetch,
     scores_1,
     scores_2,
@@ -37,6 +42,17 @@ from ._simd import (
 #: Numbers in a cache line (float32), and how many of a dense row are asked for in advance.
 LINE = 16
 PREFETCHED = 256
+
+
+class Shared(NamedTuple):
+    """W (d + 1, k) that several threads change: what a visit adds, it adds atomically.
+
+    The last row is a thread's own, and so is the last number of ``common``.
+    """
+
+    W: np.ndarray
+    common: np.ndarray  # (d + 1, 1), LLW's part of all columns; (0, 1) for the others
+    first: np.ndarray  # (1,) int32: the only column of ``common``
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -91,6 +107,9 @@ def row_square(rows, i):
 
 @bare_by_type(row_scores)
 def _row_scores(rows, i, W, tau, s):
+    if not isinstance(W, types.Array):
+        return lambda rows, i, W, tau, s: row_scores(rows, i, W.W, tau, s)
+
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, s):
@@ -141,6 +160,11 @@ def few_scores(values, columns, begin, end, W, tau, s):
 
 @bare_by_type(row_scores_of)
 def _row_scores_of(rows, i, W, tau, classes, q, s):
+    if not isinstance(W, types.Array):
+        return lambda rows, i, W, tau, classes, q, s: row_scores_of(
+            rows, i, W.W, tau, classes, q, s
+        )
+
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, classes, q, s):
@@ -174,6 +198,20 @@ def scores_of(values, columns, begin, end, W, tau, classes, q, s):
 
 @bare_by_type(row_update)
 def _row_update(rows, i, W, tau, classes, delta, q):
+    if not isinstance(W, types.Array):
+        if isinstance(rows, types.Array):
+
+            def shared_dense(rows, i, W, tau, classes, delta, q):
+                add_shared(rows[i], None, 0, rows.shape[1], W.W, tau, classes, delta, q)
+
+            return shared_dense
+
+        def shared_csr(rows, i, W, tau, classes, delta, q):
+            data, indices, indptr = rows
+            add_shared(data, indices, indptr[i], indptr[i + 1], W.W, tau, classes, delta, q)
+
+        return shared_csr
+
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, classes, delta, q):
@@ -206,6 +244,23 @@ def update(values, columns, begin, end, W, tau, classes, delta, q):
         update_of_2(values, columns, begin, end, W, classes, c, delta)
     elif q - c == 1:
         update_of_1(values, columns, begin, end, W, classes, c, delta)
+    if tau != 0:
+        for c in range(q):
+            W[W.shape[0] - 1, classes[c]] += tau * delta[c]
+
+
+@bare_kernel
+def add_shared(values, columns, begin, end, W, tau, classes, delta, q):
+    """The same while other threads add to W, but for its last row."""
+    c = 0
+    while q - c >= 4:
+        add_shared_4(values, columns, begin, end, W, classes, c, delta)
+        c += 4
+    if q - c >= 2:
+        add_shared_2(values, columns, begin, end, W, classes, c, delta)
+        c += 2
+    if q - c == 1:
+        add_shared_1(values, columns, begin, end, W, classes, c, delta)
     if tau != 0:
         for c in range(q):
             W[W.shape[0] - 1, classes[c]] += tau * delta[c]

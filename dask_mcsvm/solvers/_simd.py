@@ -121,6 +121,18 @@ class _Row:
             for at, w, change in zip(starts, rows, changes, strict=True):
                 self.store(self.multiply_add(x, change, w), row, at)
 
+    def add_atomically(self, starts, changes):
+        """The same of single classes, where other threads add to W at the same time."""
+        builder = self.builder
+        with cgutils.for_range(builder, builder.sub(self.end, self.begin)) as loop:
+            p = builder.add(self.begin, loop.index)
+            row = self.row_of(p)
+            x = builder.load(builder.gep(self.values.data, [p]))
+            for at, change in zip(starts, changes, strict=True):
+                where = builder.gep(row, [at])
+                # No order among additions is asked for: only that none is lost.
+                builder.atomic_rmw("fadd", where, builder.fmul(x, change), "monotonic")
+
 
 def _bytes(real):
     return 4 if real == ir.FloatType() else 8
@@ -210,7 +222,7 @@ def _make_update(vectors):
     return update
 
 
-def _make_update_of(count):
+def _make_update_of(count, *, is_shared=False):
     @intrinsic
     def update_of(typing, values, columns, begin, end, W, classes, first, delta):
         """W[columns[p], classes[c]] += values[p] delta[c] for all p, from c = first."""
@@ -220,9 +232,13 @@ def _make_update_of(count):
             listed = context.make_array(classes)(context, builder, value=args[5])
             change = context.make_array(delta)(context, builder, value=args[7])
             starts, places = _listed(row, listed, args[6], count)
-            row.add_multiples(
-                starts, [row.load(change.data, at, row.real, row.real) for at in places]
-            )
+            if is_shared:
+                changes = [builder.load(builder.gep(change.data, [at])) for at in places]
+                row.add_atomically(starts, changes)
+            else:
+                row.add_multiples(
+                    starts, [row.load(change.data, at, row.real, row.real) for at in places]
+                )
             return context.get_dummy_value()
 
         _need_contiguous(values, columns, W, classes, delta)
@@ -289,3 +305,6 @@ scores_1, scores_2, scores_3, scores_4 = map(_make_scores, (1, 2, 3, 4))
 scores_of_1, scores_of_2, scores_of_3, scores_of_4 = map(_make_scores_of, (1, 2, 3, 4))
 update_1, update_2, update_3, update_4 = map(_make_update, (1, 2, 3, 4))
 update_of_1, update_of_2, update_of_3, update_of_4 = map(_make_update_of, (1, 2, 3, 4))
+add_shared_1, add_shared_2, add_shared_4 = (
+    _make_update_of(count, is_shared=True) for count in (1, 2, 4)
+)

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 
 from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store
-from ._jit import bare_kernel, kernel
+from ._jit import bare_by_type, bare_kernel, kernel
 from ._rows import (
+    Shared,
     row_axpy,
     row_dot,
     row_prefetch,
@@ -80,16 +82,54 @@ def move_weights(data, i, W, shift, loss, scratch, q):
             scratch.a[touched], scratch.a[c] = scratch.a[c], scratch.a[touched]
             delta[touched] = delta[c]
             touched += 1
-    if touched > 2 and updates_all(W):
-        spread = scratch.s
-        spread[:] = 0
-        for c in range(touched):
-            spread[classes[c]] = delta[c]
-        row_update_all(data.rows, i, W, data.tau, spread)
-    else:
-        row_update(data.rows, i, W, data.tau, classes, delta, touched)
+    add_to_weights(data, i, W, scratch, touched)
     if shift.size > 0 and moved != 0:
-        row_axpy(data.rows, i, shift, data.tau, W.dtype.type(moved / loss.k))
+        add_to_common(data, i, W, shift, scratch, scratch.a.dtype.type(moved / loss.k))
+
+
+def add_to_weights(data, i, W, scratch, touched):
+    """W += delta x_i in the first ``touched`` listed classes."""
+
+
+@bare_by_type(add_to_weights)
+def _add_to_weights(data, i, W, scratch, touched):
+    if not isinstance(W, types.Array):
+
+        def shared(data, i, W, scratch, touched):
+            row_update(data.rows, i, W, data.tau, scratch.classes, scratch.delta, touched)
+
+        return shared
+
+    def alone(data, i, W, scratch, touched):
+        if touched > 2 and updates_all(W):
+            spread = scratch.s
+            spread[:] = 0
+            for c in range(touched):
+                spread[scratch.classes[c]] = scratch.delta[c]
+            row_update_all(data.rows, i, W, data.tau, spread)
+        else:
+            row_update(data.rows, i, W, data.tau, scratch.classes, scratch.delta, touched)
+
+    return alone
+
+
+def add_to_common(data, i, W, shift, scratch, scale):
+    """LLW's part of all columns += scale x_i."""
+
+
+@bare_by_type(add_to_common)
+def _add_to_common(data, i, W, shift, scratch, scale):
+    if isinstance(W, types.Array):
+        return lambda data, i, W, shift, scratch, scale: row_axpy(
+            data.rows, i, shift, data.tau, scale
+        )
+
+    def shared(data, i, W, shift, scratch, scale):
+        scratch.s[0] = scale
+        column = Shared(W.common, W.common, W.first)
+        row_update(data.rows, i, column, data.tau, W.first, scratch.s, 1)
+
+    return shared
 
 
 @bare_kernel
@@ -141,7 +181,7 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
     of the end when alpha needs a larger pool), the gain of the dual, the largest violation and the
     number of class scores computed.
     """
-    k = W.shape[1]
+    k = loss.k
     total, worst = 0.0, 0.0
     s, classes, a, sc, out = scratch.s, scratch.classes, scratch.a, scratch.sc, scratch.out
     for t in range(begin, order.size):
@@ -185,60 +225,6 @@ def listed_scores(data, i, W, shift, classes, q, sc):
 
 
 @bare_kernel
-def screen_visits(loss, data, order, W, shift, alpha, fresh, seen, found, count, scratch):
-    """The first half of full visits, for many examples at one W: which classes should join.
-
-    Changes neither W nor alpha, so that threads can share the examples of a block between them.
-    ``found`` (visits, at most k) and ``count`` (visits,) receive the classes to add.
-    """
-    s, classes, a, sc = scratch.s, scratch.classes, scratch.a, scratch.sc
-    for t in range(order.size):
-        i = order[t]
-        look_ahead(data, order, t, alpha)
-        all_scores(data, i, W, shift, s)
-        stored = alpha_load(alpha, i, data.y[i], classes, a)
-        q = screen(
-            loss, s, classes, a, sc, stored, np.float64(data.C[i]), data.square[i], fresh,
-            scratch.v, scratch.out,
-        )  # fmt: skip
-        seen[i, 0], seen[i, 1] = scratch.out[0], scratch.out[1]
-        count[t] = q - stored
-        for c in range(stored, q):
-            found[t, c - stored] = classes[c]
-
-
-@bare_kernel
-def solve_visits(loss, data, order, begin, W, shift, alpha, found, count, frequencies, scratch):
-    """The second half: solve each example exactly on its stored and its found classes, in turn.
-
-    Returns the same as a full sweep.
-    """
-    k = W.shape[1]
-    total, worst = 0.0, 0.0
-    classes, a, sc, out = scratch.classes, scratch.a, scratch.sc, scratch.out
-    for t in range(begin, order.size):
-        if not alpha_has_room(alpha, k):
-            return t, total, worst, (t - begin) * k
-        i = order[t]
-        look_ahead(data, order, t, alpha)
-        stored = q = alpha_load(alpha, i, data.y[i], classes, a)
-        for f in range(count[t]):
-            known = False  # an earlier visit of the same block may have added it
-            for c in range(stored):
-                known |= classes[c] == found[t, f]
-            if not known:
-                classes[q], a[q] = found[t, f], 0
-                q += 1
-        listed_scores(data, i, W, shift, classes, q, sc)
-        moved = finish_visit(loss, data, i, W, shift, alpha, scratch, q, q)
-        total += out[3]
-        worst = max(worst, out[2])
-        if frequencies.preference.size > 0:
-            prefer(frequencies.preference, frequencies.average, i, out[3], moved)
-    return order.size, total, worst, (order.size - begin) * k
-
-
-@bare_kernel
 def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
     """Visit ``order[begin:]`` looking only at the classes that hold something to move.
 
@@ -247,7 +233,7 @@ def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
     total, worst, work = 0.0, 0.0, 0
     classes, a, sc, out = scratch.classes, scratch.a, scratch.sc, scratch.out
     for t in range(begin, order.size):
-        if not alpha_has_room(alpha, W.shape[1]):
+        if not alpha_has_room(alpha, loss.k):
             return t, total, worst, work
         i = order[t]
         look_ahead(data, order, t, alpha)

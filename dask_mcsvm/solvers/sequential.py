@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from queue import SimpleQueue
 
 import numpy as np
 
-from ._alpha import compact_alpha
+from ._alpha import SparseAlpha, compact_alpha, deal_lists, join_lists, tidy_pool
 from ._jit import kernel
-from ._rows import as_rows, read_only, square_norms
-from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
+from ._rows import Shared, as_rows, read_only, square_norms
+from ._start import fresh_classes, needs_room, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import common_square, examine, finish_block, weights_block
 from .duals import Duals
@@ -30,19 +29,18 @@ from .sdm import (
     active_examples,
     full_sweep,
     make_scratch,
-    screen_visits,
     shrunk_sweep,
-    solve_visits,
 )
 
 #: float64 columns of W made at a time when certifying. Smaller blocks read the lists of alpha more
 #: often: 8 MiB took 1.5 times as long as 64 MiB with 1032 classes.
 BLOCK_BYTES = 64 * 2**20
 ROWS_PER_TASK = 4096
-#: From so many classes on, threads screen blocks of so many visits together before one of them
-#: solves the block. Below, solving is most of a visit and threads would wait for each other.
-SCREEN_CLASSES = 256
-SCREEN_VISITS = 2048
+#: So many rows next to each other belong to one thread: what visits write of a row then shares no
+#: cache line with the rows of another.
+STRIPE = 64
+#: Multiply-adds of an epoch from which on threads pay: about a fiftieth of a second.
+THREAD_WORK = 3e7
 
 
 @dataclass(frozen=True)
@@ -92,18 +90,24 @@ class SequentialDual:
             dtype.type(tau),
         )
         self.loss = LOSSES[formulation](k)
-        self.W = np.zeros((d + 1, k), dtype)
-        self.shift = np.zeros(d + 1 if formulation == "lee_lin_wahba" else 0, dtype)
+        values = X.size if isinstance(X, np.ndarray) else X.nnz
+        self.threads = n_jobs if (values + self.n) * k >= THREAD_WORK else 1
+        # Threads share W, but for the last row: each has one of its own behind the others.
+        self.all_W = np.zeros((d + self.threads, k), dtype)
+        has_shift = formulation == "lee_lin_wahba"
+        self.all_shift = np.zeros(d + self.threads if has_shift else 0, dtype)
         self.fresh = fresh_classes(formulation, self.n, k)
         self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]
         self.pool = ThreadPoolExecutor(n_jobs)  # starts no thread before it is used
-        self.preference, self.average = np.ones(self.n), np.zeros(1)
+        self.preference = np.ones(self.n)
+        self.averages = [np.zeros(1) for _ in range(self.threads)]
         self.visited = np.flatnonzero(self.data.square > 0)
         self.epoch, self.epsilon = 0, 1.0
+        self.owner = np.arange(self.n) // STRIPE % self.threads
         if start is None:
-            self.alpha = start_alpha(self.data, k, formulation)
+            self._deal(start_alpha(self.data, k, formulation))
         else:
-            self.alpha = start.rescaled(self.C).stored
+            self._deal(start.rescaled(self.C).stored)
         self.seen = seen_at_zero(self.C, k, formulation)
         self.dual = 0.0
         self.soft = None
@@ -127,7 +131,35 @@ class SequentialDual:
 
     @property
     def k(self) -> int:
-        return self.W.shape[1]
+        return self.loss.k
+
+    @property
+    def W(self) -> np.ndarray:
+        """(d + 1, k), the last row that of the first thread."""
+        return self._own_rows(self.all_W, 0)
+
+    @property
+    def shift(self) -> np.ndarray:
+        """What Lee-Lin-Wahba adds to all columns, (d + 1,); empty for the others."""
+        return self._own_rows(self.all_shift, 0)
+
+    def _own_rows(self, rows: np.ndarray, t: int) -> np.ndarray:
+        """What thread t sees of W or of the shift: its own row is the last one."""
+        return rows[: rows.shape[0] - self.threads + 1 + t] if rows.size else rows
+
+    @property
+    def alpha(self) -> np.ndarray | SparseAlpha:
+        """The variables of all threads."""
+        first = self.alphas[0]
+        if self.threads == 1 or isinstance(first, np.ndarray):
+            return first
+        return join_lists(self.alphas, self.owner)
+
+    def _deal(self, alpha: np.ndarray | SparseAlpha) -> None:
+        """Lists of variables grow in pools; each thread has its own."""
+        self.alphas = [alpha] * self.threads
+        if self.threads > 1 and isinstance(alpha, SparseAlpha):
+            self.alphas = deal_lists(alpha, self.owner, self.threads)
 
     @property
     def gap(self) -> float:
@@ -137,7 +169,8 @@ class SequentialDual:
 
     def duals(self) -> Duals:
         """The dual variables, for a later start."""
-        stored = self.alpha if isinstance(self.alpha, np.ndarray) else compact_alpha(self.alpha, 0)
+        alpha = self.alpha
+        stored = alpha if isinstance(alpha, np.ndarray) else compact_alpha(alpha, 0)
         return Duals(self.formulation, self.k, self.C, stored)
 
     # -- epochs ------------------------------------------------------------------------------------
@@ -194,84 +227,83 @@ class SequentialDual:
         return rng
 
     def _full(self, order: np.ndarray, *, adapt: bool) -> Sweep:
-        frequencies = Frequencies(self.preference if adapt else np.empty(0), self.average)
-        if self.n_jobs > 1 and self.k >= SCREEN_CLASSES:
-            return self._in_slices(order, lambda part: self._screened(part, frequencies))
+        preference = self.preference if adapt else np.empty(0)
 
-        def sweep(part):
-            return self._sweep(
-                part.size,
-                lambda begin: full_sweep(
-                    self.loss, self.visit_data, part, begin, self.W, self.shift, self.alpha,
-                    self.fresh, frequencies, self.seen, self.scratches[0],
-                ),
+        def visit(t, W, shift, part, begin):
+            return full_sweep(
+                self.loss, self.visit_data, part, begin, W, shift, self.alphas[t], self.fresh,
+                Frequencies(preference, self.averages[t]), self.seen, self.scratches[t],
             )  # fmt: skip
 
-        return self._in_slices(order, sweep)
-
-    def _in_slices(self, order: np.ndarray, sweep: Callable[[np.ndarray], Sweep]) -> Sweep:
-        """Sweep over all of ``order``; a soft intercept moves after every slice of it."""
-        if self.soft is None:
-            return sweep(order)
-        parts = []
-        # After as many visits whatever the length: a sweep over few rows would move it too often.
-        for part in cut_visits(order, visits_between_moves(self.n)):
-            self.soft.loosen(self.W, self.shift)
-            parts.append(sweep(part))
-            self.dual += self.soft.settle(self.W, self.shift)
-        return together(parts)
-
-    def _screened(self, order: np.ndarray, frequencies: Frequencies) -> Sweep:
-        """A full sweep in blocks: all threads look which classes may change, one of them solves.
-
-        What was found is a block old by the time it is used; the step is exact all the same,
-        because it takes fresh scores of the classes it works on.
-        """
-        found = np.empty((SCREEN_VISITS, min(self.fresh, self.k)), np.int32)
-        count = np.empty(SCREEN_VISITS, np.int64)
-        parts = []
-        for start in range(0, order.size, SCREEN_VISITS):
-            block = order[start : start + SCREEN_VISITS]
-            cuts = np.linspace(0, block.size, 4 * self.n_jobs + 1).astype(np.int64)
-
-            def look(piece, scratch, block=block):
-                one, end = piece
-                screen_visits(
-                    self.loss, self.visit_data, block[one:end], self.W, self.shift, self.alpha,
-                    self.fresh, self.seen, found[one:end], count[one:end], scratch,
-                )  # fmt: skip
-
-            def solve(begin, block=block):
-                return solve_visits(
-                    self.loss, self.visit_data, block, begin, self.W, self.shift, self.alpha, found,
-                    count, frequencies, self.scratches[0],
-                )  # fmt: skip
-
-            self._in_threads(look, list(pairwise(cuts)))
-            parts.append(self._sweep(block.size, solve))
-        return together(parts)
+        return self._sweep(order, visit)
 
     def _shrunk(self, order: np.ndarray) -> Sweep:
-        def sweep(part):
-            return self._sweep(
-                part.size,
-                lambda begin: shrunk_sweep(
-                    self.loss, self.visit_data, part, begin, self.W, self.shift, self.alpha,
-                    self.scratches[0],
-                ),
+        def visit(t, W, shift, part, begin):
+            return shrunk_sweep(
+                self.loss, self.visit_data, part, begin, W, shift, self.alphas[t],
+                self.scratches[t],
             )  # fmt: skip
 
-        return self._in_slices(order, sweep)
+        return self._sweep(order, visit)
 
-    def _sweep(self, visits: int, kernel) -> Sweep:
-        """Call ``kernel`` until all visits are made; it stops early when alpha needs room."""
+    def _sweep(self, order: np.ndarray, visit: Callable) -> Sweep:
+        """Visit all of ``order``; the intercept moves, or is made one, after every slice of it."""
+        parts = []
+        # After as many visits whatever the length: a sweep over few rows would move it too often.
+        is_cut = self.soft is not None or (self.threads > 1 and self.data.tau != 0)
+        slices = cut_visits(order, visits_between_moves(self.n)) if is_cut else [order]
+        for part in slices:
+            if self.soft is not None:
+                self.soft.loosen(self.W, self.shift)
+            before = self.W[-1].copy()
+            self.all_W[self.W.shape[0] :] = before
+            done = self._side_by_side(part, visit)
+            self._gather_intercepts(before)
+            self.dual += done.gain
+            if self.soft is not None:
+                self.dual += self.soft.settle(self.W, self.shift)
+            parts.append(done)
+        return together(parts)
+
+    def _side_by_side(self, order: np.ndarray, visit: Callable) -> Sweep:
+        """Each thread visits its own rows of ``order``, all from one W."""
+        if self.threads == 1:
+            return self._visits(0, order, visit)
+        owner = self.owner[order]
+        first, *others = (order[owner == t] for t in range(self.threads))
+        waiting = [
+            self.pool.submit(self._visits, t, share, visit) for t, share in enumerate(others, 1)
+        ]
+        return together([self._visits(0, first, visit), *(item.result() for item in waiting)])
+
+    def _visits(self, t: int, order: np.ndarray, visit: Callable) -> Sweep:
+        """The visits of one thread; the kernel stops early when alpha needs room."""
+        W, shift = self._own_rows(self.all_W, t), self._own_rows(self.all_shift, t)
+        weights = W if self.threads == 1 else Shared(W, shift[:, None], np.zeros(1, np.int32))
         position, gain, worst, work = 0, 0.0, 0.0, 0
-        while position < visits:
-            self.alpha = with_room(self.alpha, self.k)
-            position, rise, violation, scores = kernel(position)
+        while position < order.size:
+            self._make_room(t)
+            position, rise, violation, scores = visit(t, weights, shift, order, position)
             gain, worst, work = gain + rise, max(worst, violation), work + scores
-        self.dual += gain
         return Sweep(gain, worst, work)
+
+    def _make_room(self, t: int) -> None:
+        alpha = self.alphas[t]
+        if self.threads == 1:
+            self.alphas[0] = with_room(alpha, self.k)
+        elif needs_room(alpha, self.k):
+            spare = alpha.classes.size // 2 + 2 * self.k
+            self.alphas[t] = tidy_pool(alpha, np.flatnonzero(self.owner == t), spare)
+
+    def _gather_intercepts(self, before: np.ndarray) -> None:
+        """The intercept of the first thread takes over what the others added to theirs."""
+        if self.threads == 1:
+            return
+        self.W[-1] += (self.all_W[self.W.shape[0] :] - before).sum(axis=0)
+        if self.shift.size:
+            rest = self.all_shift[self.shift.size :]
+            self.shift[-1] += rest.sum()
+            rest[:] = 0
 
     def _active(self) -> np.ndarray:
         return active_examples(self.loss, self.data, self.alpha, self.scratches[0])
@@ -284,18 +316,18 @@ class SequentialDual:
         Blocks of classes and of rows are fixed, and sums are taken in one order, so that the number
         of threads changes nothing.
         """
-        d1, k = self.W.shape
+        (d1, k), alpha = self.W.shape, self.alpha
         b = self.W[-1] + self.shift[-1] if self.shift.size else self.W[-1].copy()
         width = max(1, min(k, BLOCK_BYTES // (8 * d1)))
         blocks = [(first, min(k, first + width)) for first in range(0, k, width)]
-        shift = self._common_part()
+        shift = self._common_part(alpha)
         squares = np.empty(k)
 
         def make_columns(block, scratch):
             first, last = block
             W = np.zeros((d1, last - first))
             linear = weights_block(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.alpha,
+                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, alpha,
                 first, last, W, np.empty(0), scratch,
             )  # fmt: skip
             finish_block(W, shift, first, self.W, squares)
@@ -307,25 +339,25 @@ class SequentialDual:
         if self.soft is not None:  # alpha gave x, and b is kept
             self.soft.own = self.W[-1].astype(np.float64)
             self.W[-1] = b
-        return self.primal(), self.dual
+        return self.primal(alpha), self.dual
 
-    def _common_part(self) -> np.ndarray:
+    def _common_part(self, alpha) -> np.ndarray:
         """What Lee-Lin-Wahba adds to all columns of W, float64; empty for the others."""
         shift = np.zeros(self.shift.size)
         if shift.size:
             weights_block(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.alpha,
+                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, alpha,
                 0, 0, np.zeros((shift.size, 0)), shift, self.scratches[0],
             )  # fmt: skip
         return shift
 
-    def primal(self) -> float:
+    def primal(self, alpha: np.ndarray | SparseAlpha) -> float:
         """P(W) in float64; refreshes the loss and gap of every example."""
         blocks = [(i, min(self.n, i + ROWS_PER_TASK)) for i in range(0, self.n, ROWS_PER_TASK)]
 
         def look(block, scratch):
             examine(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.alpha, self.W,
+                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, alpha, self.W,
                 *block, self.seen, scratch,
             )  # fmt: skip
 
@@ -355,8 +387,8 @@ def primal_of(X, y, C, W, *, formulation, tau, n_jobs=1):
     run = SequentialDual(
         X, y, C, n_classes=W.shape[1], formulation=formulation, tau=tau, seed=0, n_jobs=n_jobs
     )
-    run.W = np.ascontiguousarray(W)
-    return run.primal()
+    run.W[:] = W
+    return run.primal(run.alpha)
 
 
 @kernel

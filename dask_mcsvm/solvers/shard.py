@@ -16,6 +16,7 @@ from ._jit import kernel
 from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import examine, weights_block
+from .change import Change, square_of, take_back
 from .intercept import SoftIntercept, cut_visits
 from .sdm import Data, Frequencies, full_sweep, make_scratch
 
@@ -48,7 +49,9 @@ class Shard(NamedTuple):
 class Slice(NamedTuple):
     """What a slice of visits found: the change of W and what it did to the dual."""
 
-    change: np.ndarray  # (d + 1, k), the last row for the intercept as a hard one
+    change: Change  # of W, the intercept apart
+    moved: np.ndarray  # (k,) float64, change of the intercept as a hard one
+    along: float  # <W, change>
     linear: float  # change of the part of the dual that is linear in alpha
     pull: np.ndarray  # (k,) float64, the multiplier after the moves of the intercept in between
     violation: float
@@ -136,28 +139,29 @@ def visit_rows(
 def solve_slice(
     shard: Shard,
     data: Data,
+    before: np.ndarray,
+    applied: Change,
     W: np.ndarray,
     order: np.ndarray,
     formulation: str,
     intercept: SoftIntercept,
     visits: int,
 ) -> tuple[Shard, Slice]:
-    """Visit ``order`` from the weights W (d + 1, k); neither W nor the shard is changed.
+    """Visit ``order`` from W, which is ``before`` with ``applied`` added; the shard stays.
 
-    ``data`` has its constant feature scaled by √rho, and the intercept its row of W while visits
-    run, the other way round: scores stay what they are, and b answers with rho instead of one.
+    W (d + 1, k) is changed on the way and is in the end what it was, its last row apart. ``data``
+    has its constant feature scaled by √rho, and the intercept its row of W while visits run, the
+    other way round: scores stay what they are, and b answers with rho instead of one.
     """
-    local, shift = W.copy(), common_part(W, formulation)
-    new, seen = visit_rows(
-        own_copy(shard), data, local, shift, order, formulation, intercept, visits
-    )
-    if shift.size:
-        local += shift[:, None]
-    along, square = take_change(W, local)
-    local[-1] = seen.moved
+    shift = common_part(W, formulation)
+    new, seen = visit_rows(own_copy(shard), data, W, shift, order, formulation, intercept, visits)
+    change, along = take_back(before, applied, W, shift)
+    square = square_of(*change, W.shape[1])
     # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
     linear = seen.gain + seen.paid + along + 0.5 * square
-    found = Slice(local, linear, intercept.pull, seen.violation, seen.work, seen.visited)
+    found = Slice(
+        change, seen.moved, along, linear, intercept.pull, seen.violation, seen.work, seen.visited
+    )
     return without_spare(new), found
 
 
@@ -180,19 +184,6 @@ def without_spare(shard: Shard) -> Shard:
 def common_part(W: np.ndarray, formulation: str) -> np.ndarray:
     """LLW's shift of all columns, zeros (d + 1,); empty for the others."""
     return np.zeros(W.shape[0] if formulation == "lee_lin_wahba" else 0, W.dtype)
-
-
-@kernel
-def take_change(W, local):
-    """local -= W; returns <W, change> and |change|². All rows but the last, the intercept."""
-    along, square = 0.0, 0.0
-    for j in range(W.shape[0] - 1):
-        for m in range(W.shape[1]):
-            moved = np.float64(local[j, m]) - np.float64(W[j, m])
-            along += np.float64(W[j, m]) * moved
-            square += moved * moved
-            local[j, m] = moved
-    return along, square
 
 
 def blend(old: Shard, new: Shard, step: float, k: int) -> Shard:
@@ -234,23 +225,6 @@ def blend_lists(old, new, step, out, sums):
         for p in range(out.start[i], q):
             out.values[p] = sums[out.classes[p]]
             sums[out.classes[p]] = np.inf
-
-
-@kernel
-def add_changes(W, change, total):
-    """total += change, both (d + 1, k); returns <W, total> and |total|² of all rows but the last.
-
-    Called for one change after another; what the last call returns counts.
-    """
-    along, square = 0.0, 0.0
-    for j in range(W.shape[0]):
-        for m in range(W.shape[1]):
-            total[j, m] += change[j, m]
-        if j < W.shape[0] - 1:
-            for m in range(W.shape[1]):
-                along += np.float64(W[j, m]) * np.float64(total[j, m])
-                square += np.float64(total[j, m]) * np.float64(total[j, m])
-    return along, square
 
 
 def shard_columns(

@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_mcsvm.graphs.averaging import Averaging
 from dask_mcsvm.graphs.classes import Classes
-from dask_mcsvm.graphs.regroup import join_chunks
+from dask_mcsvm.graphs.regroup import deal_rows, join_chunks
 from dask_mcsvm.graphs.rounds import Rounds
 from dask_mcsvm.graphs.rows import Rows
 from dask_mcsvm.graphs.schedule import balanced_groups, default_groups, ww_costs
@@ -57,6 +57,9 @@ ROUND_SLICES, VISIT_WORK, VISIT_WEIGHT_WORK = 4, 5e6, 2
 #: Rows that take no more are joined to one block per lane, whatever their chunks were: a slice is
 #: then a sample of all rows of its lane.
 JOINED_BYTES = 512 * 2**20
+#: With several lanes rows that take no more are dealt to blocks at random, one for each step of a
+#: lane: a step is then a sample of all rows, and copies the variables of no others.
+DEALT_BYTES = 16 * 2**30
 #: Slices, at least, of chunks that are not joined: rows visited long before others look at weights
 #: that have forgotten them (8 chunks of the rows above, one lane: 8 slices are far from the gap
 #: after 25 epochs, 24 take 25, 40 take 16; two lanes take 36 with 12 slices and 10 with 40).
@@ -175,8 +178,10 @@ def make_dask_plan(
         lanes = given.get("lanes", split_lanes((nnz + n) * k))
     else:
         lanes = given.get("lanes", default_lanes((nnz + n) * k, (d + 1) * k))
-    lanes = min(lanes, chunks)
     row_bytes = nnz * (dtype.itemsize + np.dtype(np.int32).itemsize)
+    is_dealt = chosen == "shards" and lanes > 1 and row_bytes <= (memory_limit or DEALT_BYTES)
+    if not is_dealt:
+        lanes = min(lanes, chunks)
     blocks = lanes if row_bytes <= min(JOINED_BYTES, memory_limit or JOINED_BYTES) else chunks
     groups: tuple[tuple[int, ...], ...] = ()
     if chosen in BY_GROUPS.values():
@@ -185,10 +190,12 @@ def make_dask_plan(
         groups = balanced_groups(costs, min(k, given.get("groups", default_groups(k, d, room))))
     slices = 20  # of averaging
     if chosen == "shards":
-        slices = default_slices(lanes, blocks)
+        slices = default_slices(lanes, lanes if is_dealt else blocks)
     elif chosen != "averaging":
         slices = round_slices((nnz + n) * k, len(groups), (d + 1) * k)
     slices = given.get("slices", slices)
+    if is_dealt:
+        blocks = lanes * slices
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, blocks=blocks if chosen == "shards" else chunks,
@@ -244,7 +251,10 @@ def round_slices(work: int, groups: int, n_weights: int) -> int:
 def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
     """The object that builds the graphs of a plan."""
     if plan.solver == "shards":
-        rows = join_chunks(rows, plan.blocks, run)
+        if plan.lanes > 1 and plan.blocks == plan.lanes * plan.slices:
+            rows = deal_rows(rows, plan.blocks, seed, run)
+        else:
+            rows = join_chunks(rows, plan.blocks, run)
         return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
     if plan.solver == "splitting":
         return ChunkedSplitting(rows, plan.formulation, plan.lanes, plan.passes, plan.square, run)
