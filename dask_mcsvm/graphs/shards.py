@@ -119,7 +119,8 @@ class Shards:
             state[f"shard-{c}"] = key
         weights = self._weights(graph, {"weights": zeros, **state}, "start-{}")
         report = self._report(graph, "start-report", report_tally, weights, rows.n)
-        return Stage(graph, self._for_all_lanes(graph, weights, "start") | state, report)
+        lanes, places = self._for_all_lanes(graph, weights, "start")
+        return Stage(graph, lanes | state, report, places)
 
     def epoch(self, state: State, epoch: int) -> Stage:
         """Every row about once, in steps of `lanes` blocks."""
@@ -200,7 +201,8 @@ class Shards:
         report = self._report(
             graph, f"certify-report-{epoch}", report_bounds, closed, self.formulation
         )
-        return Stage(graph, self._for_all_lanes(graph, closed, f"renew-{epoch}") | now, report)
+        lanes, places = self._for_all_lanes(graph, closed, f"renew-{epoch}")
+        return Stage(graph, lanes | now, report, places)
 
     def weights(self, state: State) -> list[tuple[npt.NDArray[np.intp], str]]:
         """All classes are in one block."""
@@ -284,14 +286,18 @@ class Shards:
         graph[key] = Task(key, join_columns, TaskRef(state["weights"]), columns)
         return key
 
-    def _for_all_lanes(self, graph: Graph, weights: Key, name: str) -> dict[str, Key]:
-        """The same weights for every lane, each where the first block of its rows is."""
-        state = {"weights": weights}
-        for lane in range(1, self.lanes):
+    def _for_all_lanes(
+        self, graph: Graph, weights: Key, name: str
+    ) -> tuple[dict[str, Key], dict[Key, int]]:
+        """The same weights for every lane, and which of them belongs to which lane."""
+        if self.lanes == 1:
+            return {"weights": weights}, {}
+        state, places = {}, {}
+        for lane in range(self.lanes):
             key = state[weights_name(lane)] = self._key(f"{name}-weights", lane)
-            near = TaskRef(self.rows.keys[lane])
-            graph[key] = Task(key, renew_weights, TaskRef(weights), near)
-        return state
+            graph[key] = Task(key, renew_weights, TaskRef(weights))
+            places[key] = lane
+        return state, places
 
     def _columns(self, graph: Graph, state: State, name: str) -> list[Key]:
         """Chains of tasks over the chunks, for each block of classes; keys of their ends."""

@@ -9,7 +9,7 @@ made them, and a fit that was killed can go on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -76,6 +76,9 @@ class Stage:
     graph: Graph
     state: dict[str, Key]
     report: Key
+    #: Tasks that begin a line of work of their own, with its number: a hint to begin each line on
+    #: another worker. What follows goes where its data are. Nothing else in the graph needs them.
+    places: Mapping[Key, int] = field(default_factory=dict)
 
 
 class Solver(Protocol):

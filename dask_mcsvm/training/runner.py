@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -39,6 +39,9 @@ THREADS_INSTEAD = (
 )
 
 
+NO_PLACES: Mapping[Any, int] = {}
+
+
 class Spent(NamedTuple):
     """What workers did so far."""
 
@@ -54,8 +57,17 @@ class Spent(NamedTuple):
 class Runner(Protocol):
     """Runs graphs that refer to values held from earlier ones."""
 
-    def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
-        """Compute; the values of ``hold`` stay where they are, those of ``fetch`` come back."""
+    def run(
+        self,
+        graph: Graph,
+        hold: Sequence[Any],
+        fetch: Sequence[Any],
+        places: Mapping[Any, int] = NO_PLACES,
+    ) -> list[Any]:
+        """Compute; the values of ``hold`` stay where they are, those of ``fetch`` come back.
+
+        ``places`` numbers those of ``hold`` that had better be on different workers (see `Stage`).
+        """
 
     def release(self, keys: Iterable[Any]) -> None:
         """Forget held values."""
@@ -122,7 +134,13 @@ class LocalRunner:
     def __init__(self, get: Callable[..., Any]) -> None:
         self.get, self.held = get, dict[Any, Any]()
 
-    def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
+    def run(
+        self,
+        graph: Graph,
+        hold: Sequence[Any],
+        fetch: Sequence[Any],
+        places: Mapping[Any, int] = NO_PLACES,
+    ) -> list[Any]:
         known = {key: DataNode(key, value) for key, value in self.held.items()}
         # Threads would run all of it, also what nobody asked for.
         needed, _ = cull({**graph, **known}, [*hold, *fetch])
@@ -157,10 +175,16 @@ class ClientRunner:
     def __init__(self, client: Client) -> None:
         self.client, self.held = client, dict[Any, Any]()
 
-    def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
+    def run(
+        self,
+        graph: Graph,
+        hold: Sequence[Any],
+        fetch: Sequence[Any],
+        places: Mapping[Any, int] = NO_PLACES,
+    ) -> list[Any]:
         self._refuse_lost()
         with translated_losses(), lent_thread():
-            futures = list(self.client.get(graph, [*hold, *fetch], sync=False))
+            futures = self._submit(graph, [*hold, *fetch], places)
             try:
                 self._wait(futures[len(hold) :])
                 values: list[Any] = self.client.gather(futures[len(hold) :])
@@ -169,6 +193,26 @@ class ClientRunner:
                 raise
         self.held.update(zip(hold, futures, strict=False))
         return values
+
+    def _submit(self, graph: Graph, keys: list[Any], places: Mapping[Any, int]) -> list[Any]:
+        """Futures of the keys; those with a place begin on a worker of their own, if it is free.
+
+        A hint, not a condition: a task that must run on a worker waits for ever when that dies.
+        """
+        workers = sorted(worker["address"] for worker in self._workers()) if places else []
+        if len(workers) < 2:
+            return list(self.client.get(graph, keys, sync=False))
+        rest = {key: task for key, task in graph.items() if key not in places}
+        # What the placed tasks read has to stay until they are there to ask for it.
+        needed = {dep for key in places for dep in graph[key].dependencies}
+        wanted = [*dict.fromkeys([*(key for key in keys if key not in places), *needed])]
+        futures = dict(zip(wanted, self.client.get(rest, wanted, sync=False), strict=True))
+        for key, place in places.items():
+            (futures[key],) = self.client.get(
+                {key: graph[key]}, [key], sync=False,
+                workers=[workers[place % len(workers)]], allow_other_workers=True,
+            )  # fmt: skip
+        return [futures[key] for key in keys]
 
     def _wait(self, futures: list[Any]) -> None:
         """Until all are done; a client whose scheduler is gone would wait for it to come back."""
