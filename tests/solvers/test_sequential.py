@@ -1,7 +1,9 @@
 """Training on rows in memory: whatever road is taken, the same certified optimum."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -24,6 +26,7 @@ from solvers.small import (
 
 from dask_mcsvm.solvers import _start, sequential
 from dask_mcsvm.solvers._alpha import alpha_to_dense, compact_alpha, empty_alpha
+from dask_mcsvm.solvers._rows import Shared, as_rows, row_update
 
 every_formulation = pytest.mark.parametrize("name", NAMES)
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
@@ -47,11 +50,10 @@ def as_if_k_were_large(monkeypatch):
 
 
 @pytest.fixture
-def threads_screen_together(monkeypatch, as_if_k_were_large):
-    """What happens from 256 classes on; an epoch is two blocks, some rows come twice in one."""
-    as_if_k_were_large()
-    monkeypatch.setattr(sequential, "SCREEN_CLASSES", 0)
-    monkeypatch.setattr(sequential, "SCREEN_VISITS", 40)
+def threads_pay(monkeypatch):
+    """Even small problems are shared by threads, four rows next to each other at a time."""
+    monkeypatch.setattr(sequential, "THREAD_WORK", 0)
+    monkeypatch.setattr(sequential, "STRIPE", 4)
 
 
 @pytest.fixture(scope="module")
@@ -277,30 +279,14 @@ def test_a_seed_repeats_every_byte_and_another_seed_only_the_optimum(name, sched
     assert first.primal == pytest.approx(other.primal, rel=1e-7)
 
 
-@two_losses
-@every_schedule
-def test_two_threads_repeat_every_byte(name, schedule, threads_screen_together, monkeypatch):
-    problem = clusters(name, csr=True)
-    shared = []  # pieces of blocks handed to the pool
-    screen_visits = sequential.screen_visits
-    monkeypatch.setattr(
-        sequential, "screen_visits", lambda *a: (shared.append(a[2].size), screen_visits(*a))
-    )
-    monkeypatch.delattr(sequential, "full_sweep")  # a sweep by one thread would raise
-    together, again = (
-        fit(problem, schedule=schedule, tol=0, max_epochs=5, n_jobs=2) for _ in range(2)
-    )
-    assert together.W.tobytes() == again.W.tobytes()
-    assert together.dual == again.dual
-    assert_certified(together, problem, 1.0)
-    assert np.count_nonzero(shared) > 5 * 2 * 2, "less than two pieces an epoch"
-
-
-@two_losses
-@every_schedule
-@pytest.mark.parametrize("n_jobs", [2, 3])
-def test_threads_reach_the_optimum_of_one(name, schedule, n_jobs, optimum, threads_screen_together):
-    problem = clusters(name, csr=True, zero_rows=3, tau=0.0)
+@every_formulation
+@small_and_large_k
+@pytest.mark.parametrize(("schedule", "n_jobs"), [("adaptive", 2), ("shrink", 3)])
+def test_threads_reach_the_optimum_of_one(
+    name, large_k, schedule, n_jobs, optimum, threads_pay, as_if_k_were_large
+):
+    as_if_k_were_large(large_k)
+    problem = clusters(name, csr=large_k, zero_rows=3, tau=1.0 if large_k else 0.0)
     best = optimum(problem)
     found = fit(problem, schedule=schedule, tol=1e-7, n_jobs=n_jobs)
     assert_certified(found, problem, 1e-7)
@@ -309,10 +295,48 @@ def test_threads_reach_the_optimum_of_one(name, schedule, n_jobs, optimum, threa
 
 @two_losses
 @every_schedule
-def test_threads_may_have_nothing_to_do(name, schedule, threads_screen_together):
+def test_threads_may_have_nothing_to_do(name, schedule, threads_pay):
     problem = clusters(name, csr=True, zero_rows=60, tau=0.0)
     found = fit(problem, schedule=schedule, tol=1e-8, n_jobs=2)
     assert found.primal == pytest.approx(problem.primal_at_zero, rel=1e-14)
+
+
+@every_formulation
+def test_what_threads_certify_is_never_better_than_the_truth(name, threads_pay):
+    for seed in range(50):
+        problem = clusters(name, n=40, csr=seed % 2 == 0, seed=seed, tau=float(seed % 3))
+        true = fit(problem, tol=1e-6)
+        found = fit(problem, tol=0, max_epochs=1 + seed % 4, n_jobs=2)
+        assert found.dual <= true.primal
+        assert found.primal >= true.dual
+        assert_certified(found, problem, 1.0)
+
+
+def test_no_addition_of_a_thread_is_lost():
+    rows = sp.csr_array(np.ones((1, 3), np.float32))
+    W = np.zeros((5, 4), np.float32)
+    classes, delta = np.array([2, 0, 3], np.int32), np.ones(3, np.float32)
+
+    @numba.njit(nogil=True)
+    def add(rows, shared, times):
+        for _ in range(times):
+            row_update(rows, 0, shared, np.float32(1), classes, delta, 3)
+
+    def thread(own_row):
+        shared = Shared(W[: 4 + own_row], np.empty((0, 1), np.float32), np.zeros(1, np.int32))
+        add(as_rows(rows), shared, 100_000)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(thread, (0, 1)))
+    assert np.all(W[:3, classes] == 200_000)
+    assert np.all(W[3:, classes] == 100_000)
+    assert np.all(W[:, 1] == 0)
+
+
+def test_a_small_problem_is_not_shared_by_threads():
+    problem = clusters("crammer_singer")
+    assert make_run(problem, n_jobs=2).threads == 1
+    assert make_run(problem, n_jobs=2).all_W.shape == (13, 5)
 
 
 @small_and_large_k
