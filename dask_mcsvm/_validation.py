@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from joblib.parallel import get_active_backend
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
@@ -100,7 +101,8 @@ def check_callbacks(callbacks: object) -> tuple[Any, ...]:
 def check_n_jobs(n_jobs: object) -> int:
     """How many threads: None is 1, -1 all cores, -2 all but one, as in joblib.
 
-    Cores are those this process may run on, not those of the machine.
+    Cores are those this process may run on, not those of the machine. A fit that runs beside
+    others in a worker of joblib, as in GridSearchCV(n_jobs=2), gets its share of them.
     """
     if n_jobs is None:
         return 1
@@ -108,10 +110,12 @@ def check_n_jobs(n_jobs: object) -> int:
         needed = "a positive integer, -1 for all cores, or None for one"
         raise bad_parameter("n_jobs", n_jobs, needed, "n_jobs=-1")
     threads = int(n_jobs)
-    if threads > 0:
-        return threads
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (cores or 1) + 1 + threads)
+    if threads < 0:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        threads = max(1, (cores or 1) + 1 + threads)
+    if get_active_backend()[0].nesting_level:  # joblib tells its processes their share so
+        threads = min(threads, int(os.environ.get("OMP_NUM_THREADS", "1")))
+    return threads
 
 
 def draw_seed(random_state: object) -> int:

@@ -51,6 +51,7 @@ ONLY_IN = {
     ],
     "distributed": ["plugin", "training", "training.*", "progress", "cli", "cli.*"],
     "sklearn": ["errors", "_validation", "estimators", "estimators.*", "cli", "cli.*"],
+    "joblib": ["_validation"],
     "threadpoolctl": ["solvers._blas"],
     "matplotlib": ["report", "report.*"],
     "click": ["cli", "cli.*"],

@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from joblib import Parallel, delayed
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -194,6 +195,12 @@ def test_n_jobs_counts_as_joblib_does(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5}, raising=False)
     jobs = {None: 1, 1: 1, 7: 7, -1: 3, -2: 2, -3: 1, -9: 1}
     assert {asked: check_n_jobs(asked) for asked in jobs} == jobs
+
+
+@pytest.mark.parametrize("prefer", ["processes", "threads"])
+def test_fits_side_by_side_in_joblib_start_no_more_threads_than_cores(prefer):
+    shares = Parallel(n_jobs=2, prefer=prefer)(delayed(check_n_jobs)(2) for _ in range(2))
+    assert sum(shares) <= max(2, os.cpu_count())
 
 
 def test_same_seed_same_bytes(blobs, formulation):
