@@ -8,8 +8,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from joblib import Parallel, delayed
 import scipy.sparse as sp
+from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
