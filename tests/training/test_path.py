@@ -70,5 +70,5 @@ def test_splitting_begins_anew(tmp_path):
     alone = clone(given).set_params(C=COSTS[1]).fit(X, y)
     assert second.coef_.tobytes() == alone.coef_.tobytes()
     assert not can_rescale(ChunkedSplitting.kinds)
-    with pytest.raises(TypeError, match="Visited is no start for another C"):
+    with pytest.raises(TypeError, match="Multipliers is no start for another C"):
         rescaled(ChunkedSplitting.kinds["rows"](np.ones(1), np.ones(1)), 2.0)
