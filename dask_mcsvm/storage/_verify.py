@@ -115,6 +115,7 @@ class Verified(WrapperStore[Store]):
                 and found["chunk_grid"]["name"] == "regular"
                 and found["chunk_key_encoding"]["name"] == "default"
                 and not found.get("storage_transformers")
+                and isinstance(found.get("attributes", {}), dict)
                 and [name for name, _ in codecs] == ["bytes", "blosc"]
                 and codecs[0][1].get("endian", "little") == "little"
             )
