@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import Task, TaskRef
 
-from dask_mcsvm.storage import read_block, write_block
+from dask_mcsvm.storage import read_block, restoring, write_block
 
 #: Name of a task: a string, or a tuple that starts with one.
 Key: TypeAlias = Any
@@ -148,4 +148,6 @@ def save_block(block: Block, path: str, generation: int, name: str) -> dict[str,
 
 def load_block(kind: type[Block], path: str, generation: int, name: str) -> Block:
     """Read one block."""
-    return kind.from_arrays(read_block(path, generation, name))
+    arrays = read_block(path, generation, name)
+    with restoring(path):
+        return kind.from_arrays(arrays)

@@ -1,5 +1,6 @@
 """The disk: datasets, models and checkpoints in Zarr and JSON, never pickle."""
 
+from ._format import check_alike, restoring
 from ._json import decode_classes, encode_classes
 from .checkpoint import Checkpoint, read_block, write_block
 from .dataset import Dataset, open_dataset
@@ -22,6 +23,7 @@ __all__ = [
     "Dataset",
     "Scratch",
     "absolute_path",
+    "check_alike",
     "convert_libsvm",
     "decode_classes",
     "describe",
@@ -33,6 +35,7 @@ __all__ = [
     "read_block",
     "read_part",
     "remove_parts",
+    "restoring",
     "save_model",
     "write_block",
     "write_dataset",

@@ -297,6 +297,33 @@ def check_sizes(place: Place, kind: Kind, chunks: Mapping[str, Record]) -> None:
                 )
 
 
+# What is made of the arrays -----------------------------------------------------------------------
+
+
+@contextmanager
+def restoring(path: str) -> Iterator[None]:
+    """Around code that makes a state of a checkpoint: what does not fit is a CheckpointError."""
+    try:
+        yield
+    except FORMAT_ERRORS:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        found = f"its state is not one of this fit ({error or type(error).__name__})"
+        raise CheckpointError(f"{path}: {found}; {CHECKPOINT.again}.") from error
+
+
+def check_alike(found: Mapping[str, Array], needed: Mapping[str, Array]) -> None:
+    """Refuse arrays of other names, shapes or dtypes than those in `needed`: ValueError."""
+    if set(found) != set(needed):
+        raise ValueError(f"arrays {sorted(found)}, needed are {sorted(needed)}")
+    for name, values in needed.items():
+        if found[name].shape != values.shape or found[name].dtype != values.dtype:
+            raise ValueError(
+                f"{name} has shape {found[name].shape} and dtype {found[name].dtype}, needed are "
+                f"{values.shape} and {values.dtype}"
+            )
+
+
 # Room --------------------------------------------------------------------------------------------
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -59,16 +59,18 @@ class Verified(WrapperStore[Store]):
         else:
             found = await self._store.get(key, prototype)
             data = None if found is None else found.to_bytes()
-        await asyncio.to_thread(self._check, key, data)
+            await asyncio.to_thread(self._check, key, data)
         return None if data is None else prototype.buffer.from_bytes(data)
 
     def _read_local(self, key: str) -> bytes | None:
         try:
-            return self.place.read_bytes(key)
+            data = self.place.read_bytes(key)
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            data = None
         except NotAFileError:
             raise self.fault(f"{key} is not a file") from None
+        self._check(key, data)
+        return data
 
     def _check(self, key: str, data: bytes | None) -> None:
         inner = key.removeprefix(f"{self.name}/")
@@ -115,6 +117,7 @@ class Verified(WrapperStore[Store]):
                 and found["chunk_grid"]["name"] == "regular"
                 and found["chunk_key_encoding"]["name"] == "default"
                 and not found.get("storage_transformers")
+                and isinstance(found.get("attributes", {}), dict)
                 and [name for name, _ in codecs] == ["bytes", "blosc"]
                 and codecs[0][1].get("endian", "little") == "little"
             )

@@ -231,17 +231,21 @@ class BlockMinimization:
 
     def restore(self, kept: Checkpoint, problem: dict[str, Any]) -> dict[str, Any] | None:
         """Take over what `save` wrote; its meta, None if there is nothing."""
+        from dask_mcsvm.storage import check_alike, restoring  # zarr: imported when it is needed
+
         found = kept.read_of(problem)
         if found is None:
             return None
         generation, state, meta = found
-        self.judged = state.pop("judged")
-        self.weights = Weights.from_arrays(state)
-        for name in _NUMBERS:
-            setattr(self, name, meta[name])
-        for b in range(self.n_blocks):
-            arrays = kept.read_block(kept.path, generation, f"shard-{b}")
-            self.shards.put(b, Shard.from_arrays(arrays))
+        with restoring(kept.path):
+            check_alike(state, {**self.weights.arrays(), "judged": self.judged})
+            self.judged = state.pop("judged")
+            self.weights = Weights.from_arrays(state)
+            for name in _NUMBERS:
+                setattr(self, name, meta[name])
+            for b in range(self.n_blocks):
+                arrays = kept.read_block(kept.path, generation, f"shard-{b}")
+                self.shards.put(b, Shard.from_arrays(arrays))
         return meta
 
 

@@ -220,16 +220,22 @@ class EarlyShrink:
 
     def restore(self, kept: Checkpoint, problem: dict[str, Any]) -> dict[str, Any] | None:
         """Take over what `save` wrote, reading the active rows again; its meta, None if none."""
+        from dask_mcsvm.storage import check_alike, restoring  # zarr: imported when it is needed
+
         found = kept.read_of(problem)
         if found is None:
             return None
         generation, state, meta = found
-        self.W, self.judged = state["W"], state["judged"]
-        self.dual, self.gaps = state["dual"], state["gaps"]
-        self.passes, self.work, self.seed = meta["passes"], meta["work"], meta["seed"]
-        self.n_loads = meta["n_loads"]
+        with restoring(kept.path):
+            needed = {"W": self.W, "judged": self.judged, "dual": self.dual, "gaps": self.gaps}
+            check_alike(state, needed)
+            vars(self).update(state)
+            numbers = ("passes", "work", "seed", "n_loads")
+            self.passes, self.work, self.seed, self.n_loads = (meta[name] for name in numbers)
         for b in range(self.n_blocks):
-            piece = from_arrays(kept.read_block(kept.path, generation, f"block-{b}"))
+            arrays = kept.read_block(kept.path, generation, f"block-{b}")
+            with restoring(kept.path):
+                piece = from_arrays(arrays)
             chunk = self.source.read(b)
             self.store.put_rows(b, chunk.X, chunk.y, self.C * chunk.weight, piece.places)
             self.store.put_variables(b, piece)

@@ -258,11 +258,13 @@ class _Loop:
 
     def _restore(self) -> bool:
         """Go on where the checkpoint ends; False where there is none."""
+        from dask_mcsvm.storage import restoring  # zarr: imported when it is needed
+
         meta = None if self.kept is None else self.state.restore(self.kept, self._problem())
-        if meta is None:
+        if self.kept is None or meta is None:
             return False
-        for name in _SAVED:
-            setattr(self, name, meta[name])
+        with restoring(self.kept.path):
+            vars(self).update({name: meta[name] for name in _SAVED})
         return True
 
     def _problem(self) -> dict[str, Any]:

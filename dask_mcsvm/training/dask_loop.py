@@ -24,7 +24,7 @@ from dask_mcsvm.graphs.state import (
     load_state,
     save_state,
 )
-from dask_mcsvm.storage import Checkpoint
+from dask_mcsvm.storage import Checkpoint, restoring
 
 from .dask_plan import DaskPlan, make_solver
 from .dask_problem import DaskProblem, refuse_other
@@ -349,12 +349,13 @@ class _DaskLoop:
         if found is None:
             return
         _, meta = found
-        refuse_other(meta, self.problem, self.plan, self.seed if seed_is_given else None)
-        self.seed = meta["seed"]
-        vars(self).update({name: meta[name] for name in COUNTED if name != "state"})
-        self.saved = self.epoch
-        self.begun -= meta["seconds"]
-        self._find_state(meta)
+        with restoring(self.store.path):
+            refuse_other(meta, self.problem, self.plan, self.seed if seed_is_given else None)
+            self.seed = meta["seed"]
+            vars(self).update({name: meta[name] for name in COUNTED if name != "state"})
+            self.saved = self.epoch
+            self.begun -= meta["seconds"]
+            self._find_state(meta)
 
     def seed_from_last(self) -> None:
         """Begin with what a fit of another C left here, if there is one that differs by C alone."""

@@ -291,10 +291,12 @@ class _Loop:
 
     def restore(self) -> None:
         """Go on where the checkpoint ends; nothing happens where there is none."""
+        from dask_mcsvm.storage import restoring  # zarr: imported when it is needed
+
         meta = None if self.kept is None else self.state.restore(self.kept, self._problem())
-        if meta is not None:
-            for name in _SAVED:
-                setattr(self, name, meta[name])
+        if self.kept is not None and meta is not None:
+            with restoring(self.kept.path):
+                vars(self).update({name: meta[name] for name in _SAVED})
 
     def _problem(self) -> dict[str, Any]:
         """What a fit to be resumed must have in common with this one."""
