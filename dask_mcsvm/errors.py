@@ -1,7 +1,5 @@
 """Exceptions and warnings with their messages: what was found, what is needed, what to type."""
 
-import re
-
 from sklearn.exceptions import ConvergenceWarning
 
 __all__ = [
@@ -18,7 +16,6 @@ __all__ = [
     "bad_parameter",
     "convergence_message",
     "precision_message",
-    "printable",
 ]
 
 
@@ -68,26 +65,6 @@ def bad_parameter(name: str, value: object, needed: str, example: str) -> ValueE
     ValueError: C is -1; it must be a finite number above 0, for example C=1.0.
     """
     return ValueError(f"{name} is {value!r}; it must be {needed}, for example {example}.")
-
-
-# Control characters (a terminal obeys them), separators of lines, marks that turn the direction of
-# text around, and halves of characters, which no file can hold.
-_NOT_PRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
-
-
-def printable(text: object, keep: str = "") -> str:
-    """A name from data as text for a terminal, log or page; what these would obey is spelled out.
-
-    Examples
-    --------
-    >>> print(printable("ham\x1b[31m\\nspam"))
-    ham\\x1b[31m\\nspam
-    """
-    return _NOT_PRINTABLE.sub(
-        lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], str(text)
-    )
 
 
 def short(value: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from dask_mcsvm.errors import printable
+from dask_mcsvm.progress import printable
 
 FAILED, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 1, 2, 3, 130
 

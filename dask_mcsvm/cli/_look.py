@@ -6,7 +6,7 @@ import click
 
 from dask_mcsvm.cli._console import Console, columns, common
 from dask_mcsvm.cli._predict import load, open_rows, score_dataset
-from dask_mcsvm.errors import printable
+from dask_mcsvm.progress import printable
 
 
 @click.command()

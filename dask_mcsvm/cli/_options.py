@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from dask_mcsvm.cli._console import Refused
-from dask_mcsvm.errors import printable
+from dask_mcsvm.progress import printable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

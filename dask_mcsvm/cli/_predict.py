@@ -9,7 +9,7 @@ from typing import IO, Any
 import click
 
 from dask_mcsvm.cli._console import Console, Refused, columns, common
-from dask_mcsvm.errors import printable
+from dask_mcsvm.progress import printable
 
 MODEL = click.argument("model", type=click.Path())
 DATA = click.argument("data", type=click.Path())
@@ -79,7 +79,7 @@ def check_output(output: str, overwrite: bool) -> None:
     target = Path(output)
     if target.exists() and not target.is_file():
         raise Refused(
-            f"{output} is not a file that could be replaced; leave --output out and redirect stdout."
+            f"{output} is no file that could be replaced; leave --output out and redirect stdout."
         )
     if target.exists() and not overwrite:
         raise Refused(f"{output} exists; pass --overwrite to replace it.")

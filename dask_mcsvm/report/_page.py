@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_mcsvm.errors import printable
+from dask_mcsvm.progress import printable
 from dask_mcsvm.report._run import Run
 from dask_mcsvm.report.scores import Scores
 

@@ -44,7 +44,7 @@ def test_predictions_do_not_replace_a_pipe_or_a_device(refuses, data, model):
     for output in ("pipe", "."):
         given = ("predict", "m.zarr", "test.zarr", "-o", output, "--overwrite")
         assert refuses(*given) == (
-            f"{output} is not a file that could be replaced; leave --output out and redirect stdout."
+            f"{output} is no file that could be replaced; leave --output out and redirect stdout."
         )
 
 

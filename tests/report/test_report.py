@@ -227,8 +227,8 @@ def test_notes_can_not_break_the_report(iris, in_folder):
     model = clone(fitted).fit(X, y)
     model.notes_ = {
         "<script>alert(1)</script>": "</table><b>&", "primal": "none", 3: {"pairs": 7},
-        "pairs": {"pairs": [[1, 2, 3]]}, "half": "\ud800", "long": "x" * 10**6, "bell": "\x07\x1b[2J",
-        "object": object, **{f"note {i}": i for i in range(60)},
+        "pairs": {"pairs": [[1, 2, 3]]}, "half": "\ud800", "long": "x" * 10**6,
+        "bell": "\x07\x1b[2J", "object": object, **{f"note {i}": i for i in range(60)},
     }  # fmt: skip
     write_report(model, "r.html")
     text = (in_folder / "r.html").read_text(encoding="utf-8")

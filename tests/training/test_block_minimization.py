@@ -14,9 +14,8 @@ from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.errors import CheckpointError, DatasetFormatError
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import open_dataset, write_dataset
-from dask_mcsvm.training import DatasetSource
+from dask_mcsvm.training import DatasetSource, block_minimization
 from dask_mcsvm.training import _budget as budget_module
-from dask_mcsvm.training import block_minimization
 from dask_mcsvm.training.block_minimization import check_block_options, train_block_minimization
 
 #: With this much the problems here take several blocks, and variables go to disk.
