@@ -7,6 +7,7 @@ callback that has a `close` method is closed when the fit ends, however it ends;
 
 import logging
 import math
+import re
 import shutil
 import sys
 import time
@@ -67,6 +68,26 @@ class Meter:
         logger.info("  %s", text)
         for listener in _listeners.get():
             listener(text)
+
+
+# Control characters (a terminal obeys them), separators of lines, marks that turn the direction of
+# text around, and halves of characters, which no file can hold.
+_NOT_PRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+
+
+def printable(text: object, keep: str = "") -> str:
+    """A name from data as text for a terminal, log or page; what these would obey is spelled out.
+
+    Examples
+    --------
+    >>> print(printable("ham\x1b[31m\\nspam"))
+    ham\\x1b[31m\\nspam
+    """
+    return _NOT_PRINTABLE.sub(
+        lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], str(text)
+    )
 
 
 def line_of(record: Record) -> str:

@@ -10,8 +10,17 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.base import clone
 
-from dask_mcsvm import LinearMCSVC
-from dask_mcsvm.progress import EVERY_SECONDS, ClusterEvents, LiveLine, Pace, bar
+from dask_mcsvm import LinearMCSVC, progress
+from dask_mcsvm.progress import (
+    EVERY_SECONDS,
+    LINE_SECONDS,
+    ClusterEvents,
+    LiveLine,
+    Pace,
+    bar,
+    listening,
+)
+from dask_mcsvm.storage import write_dataset
 
 
 class Terminal(io.StringIO):
@@ -74,6 +83,51 @@ def test_without_a_terminal_nothing_is_written():
     draw(line, (1.0, 1.0))
     line.close()
     assert file.getvalue() == ""
+
+
+def test_without_a_terminal_a_long_fit_says_a_line_now_and_then():
+    file = io.StringIO()
+    line = LiveLine(tol=1e-3, stream=file)
+    draw(line, *((0.5 * LINE_SECONDS * i, 0.5**i) for i in range(1, 7)))
+    line.note("half of it")
+    line.close()
+    lines = file.getvalue().splitlines()
+    assert [text.split()[3] for text in lines[:-1]] == ["10.00", "20.00", "30.00"]
+    assert lines[-1] == "half of it"
+    assert "\x1b" not in file.getvalue()
+
+
+def test_a_long_pass_says_how_far_it_is(monkeypatch, caplog):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    screen, file = Terminal(), io.StringIO()
+    lines = [LiveLine(stream=stream) for stream in (screen, file)]
+    with caplog.at_level("INFO", "dask_mcsvm"), listening([line.note for line in lines]):
+        meter = progress.Meter(4000)
+        for _ in range(4):
+            now[0] += 0.6 * LINE_SECONDS
+            meter.add(1000)
+    said = ["2,000 of 4,000 rows, about 12 s left in this pass",
+            "4,000 of 4,000 rows, about 1 s left in this pass"]  # fmt: skip
+    assert file.getvalue().splitlines() == said
+    assert [record.message.strip() for record in caplog.records] == said
+    assert screen.getvalue() == "".join(f"\r{text}\x1b[K" for text in said)
+    meter.add(0)  # nobody listens any more, and nothing is due
+
+
+@pytest.mark.parametrize("formulation", ["cs", "ovr"])
+def test_fits_out_of_core_say_how_far_they_are(formulation, toy, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    write_dataset(tmp_path / "rows", *toy, block_rows=20)
+    file = io.StringIO()
+    line = LiveLine(stream=file)
+    model = LinearMCSVC(formulation=formulation, memory_limit="64MB", callbacks=(line,))
+    model.fit(tmp_path / "rows")
+    said = file.getvalue()
+    assert "20 of 60 rows, about " in said
+    assert "  gap " in said
+    if formulation == "ovr":
+        assert "1 of 3 classes of active rows, about " in said
 
 
 def test_a_terminal_that_knows_no_blocks_gets_a_plain_bar():

@@ -11,6 +11,8 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from dask_mcsvm.progress import printable
+
 FAILED, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 1, 2, 3, 130
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -28,13 +30,21 @@ IN_THE_SHELL = (
 )
 
 
-class Refused(click.ClickException):
+class Told(click.ClickException):
+    """An error whose words may come from data."""
+
+    def format_message(self) -> str:
+        """As a terminal may show it."""
+        return plain(self.message)
+
+
+class Refused(Told):
     """Bad input: one sentence, and nothing was changed."""
 
     exit_code = BAD_INPUT
 
 
-class Broken(click.ClickException):
+class Broken(Told):
     """Something failed that is not the user's input."""
 
     exit_code = FAILED
@@ -51,14 +61,14 @@ class Console:
     def note(self, text: str) -> None:
         """For people, on stderr."""
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(plain(text), err=True)
 
     def result(self, document: dict[str, Any], text: str) -> None:
         """What the command was called for, on stdout: one JSON document, or text."""
         if self.as_json:
-            click.echo(json.dumps(_strict(document), ensure_ascii=False))
+            click.echo(strict_json(document))
         else:
-            click.echo(text)
+            click.echo(plain(text))
 
     def summary(self, document: dict[str, Any], text: str) -> None:
         """As `result`, for commands whose result is a file: --quiet leaves the text out."""
@@ -89,7 +99,7 @@ class Console:
                 raise Broken(_file_sentence(error)) from error
             except KeyboardInterrupt as stop:
                 told = str(stop) or "Stopped by Ctrl-C; nothing was written."
-                click.echo(in_the_shell(told), err=True)
+                click.echo(plain(in_the_shell(told)), err=True)
                 raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _warn(
@@ -114,6 +124,17 @@ def common(command: Command) -> Command:
     return click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON document on stdout."
     )(command)
+
+
+def plain(text: str) -> str:
+    """Text of several lines that a terminal only shows, whatever names it holds."""
+    return printable(text, keep="\n\t")
+
+
+def strict_json(document: dict[str, Any]) -> str:
+    """One line of JSON, which stays the same document with what is not printable spelled out."""
+    text = json.dumps(_strict(document), ensure_ascii=False)
+    return "".join(c if printable(c) == c else f"\\u{ord(c):04x}" for c in text)
 
 
 def in_the_shell(text: str) -> str:

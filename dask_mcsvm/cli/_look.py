@@ -6,6 +6,7 @@ import click
 
 from dask_mcsvm.cli._console import Console, columns, common
 from dask_mcsvm.cli._predict import load, open_rows, score_dataset
+from dask_mcsvm.progress import printable
 
 
 @click.command()
@@ -38,8 +39,8 @@ def facts(found: dict[str, Any], prefix: str = "") -> list[tuple[str, ...]]:
         elif isinstance(value, float):
             lines.append((f"{prefix}{name}", f"{value:.6g}"))
         else:
-            lines.append((f"{prefix}{name}", str(value)))
-    return lines
+            lines.append((f"{prefix}{name}", printable(value)))
+    return [(printable(name), value) for name, value in lines]
 
 
 @click.command()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from dask_mcsvm.cli._console import Refused
+from dask_mcsvm.progress import printable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -100,7 +101,7 @@ def _class_weight(given: tuple[str, ...], classes: Any) -> Any:
     weights = {}
     for label, weight in (_pair("--class-weight", text) for text in given):
         if label not in by_text:
-            some = ", ".join(list(by_text)[:5])
+            some = ", ".join(map(printable, list(by_text)[:5]))
             raise Refused(
                 f"--class-weight names {label!r}, which is no class of the data; the classes are "
                 f"{some}{', ...' if len(by_text) > 5 else ''}."

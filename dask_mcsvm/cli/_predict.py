@@ -9,6 +9,7 @@ from typing import IO, Any
 import click
 
 from dask_mcsvm.cli._console import Console, Refused, columns, common
+from dask_mcsvm.progress import printable
 
 MODEL = click.argument("model", type=click.Path())
 DATA = click.argument("data", type=click.Path())
@@ -24,7 +25,10 @@ DATA = click.argument("data", type=click.Path())
 def predict(
     model: str, data: str, output: str, top: int, overwrite: bool, as_json: bool, quiet: bool
 ) -> None:
-    """Predict the class of every row of the dataset DATA."""
+    """Predict the class of every row of the dataset DATA.
+
+    One line per row: a tab or newline in the name of a class is written as \\t or \\n.
+    """
     console = Console(as_json, quiet)
     if as_json and output == "-":
         raise Refused("--json and the predictions both want stdout; pass --output FILE.")
@@ -37,7 +41,7 @@ def predict(
         with written(output) as file:
             for _, X in blocks(dataset):
                 best = estimator.predict(X)[:, None] if top == 1 else estimator.predict_topk(X, top)
-                file.writelines("\t".join(map(str, row)) + "\n" for row in best.tolist())
+                file.writelines("\t".join(map(printable, row)) + "\n" for row in best.tolist())
                 rows += len(best)
     if output != "-":
         document = {"model": model, "data": data, "rows": rows, "top": top, "output": output}
@@ -64,7 +68,7 @@ def score(model: str, data: str, confused: int, as_json: bool, quiet: bool) -> N
         ],
         right=(1,),
     )
-    mistakes = [(str(t), str(p), f"{n:,}") for t, p, n in scores.mistakes[:confused]]
+    mistakes = [(printable(t), printable(p), f"{n:,}") for t, p, n in scores.mistakes[:confused]]
     if mistakes:
         lines += "\n\n" + columns([("true", "predicted", "rows"), *mistakes], right=(2,))
     console.result(document, lines)
@@ -75,7 +79,7 @@ def check_output(output: str, overwrite: bool) -> None:
     target = Path(output)
     if target.exists() and not target.is_file():
         raise Refused(
-            f"{output} is not a file that could be replaced; leave --output out and redirect stdout."
+            f"{output} is no file that could be replaced; leave --output out and redirect stdout."
         )
     if target.exists() and not overwrite:
         raise Refused(f"{output} exists; pass --overwrite to replace it.")

@@ -1,16 +1,19 @@
 """The report as one HTML file: no script, no font, no picture from elsewhere."""
 
 import base64
-from html import escape
+import html
 from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.progress import printable
 from dask_mcsvm.report._run import Run
 from dask_mcsvm.report.scores import Scores
 
 # Rows of a table: what fits a glance. The rest is a line that says how many there are.
 MOST_ROWS = 12
+# Of notes, which people write themselves: so many, and of each so many characters.
+MOST_NOTES, MOST_CHARACTERS = 50, 1000
 
 SECTIONS = {
     "run": "How it converged, and to what",
@@ -87,6 +90,8 @@ def page(run: Run, panels: list[tuple[Any, bytes]]) -> str:
     if run.scores is not None:
         cards["classes"] += [_worst(run.scores), _confused(run.scores)]
     cards["settings"] += [_parameters(run), _origin(run)]
+    if run.notes:
+        cards["settings"].append(_notes(run))
     for section, inner in cards.items():
         if inner:
             parts += [f"<h2>{SECTIONS[section]}</h2>", '<div class="cards">', *inner, "</div>"]
@@ -204,23 +209,31 @@ def _origin(run: Run) -> str:
         "dual": f"{run.dual:.9g}",
         "ended by": run.stop,
         "dual variables": f"{run.dual_density:.1%} not zero",
-        **run.notes,
         **run.versions,
     }
     return _facts("Result and origin", "Objectives in float64, and what computed them.", facts)
 
 
-def _facts(title: str, says: str, facts: dict[str, Any]) -> str:
+def _notes(run: Run) -> str:
+    """In a table of their own: a note named "primal" is not the primal."""
+    facts = dict(list(run.notes.items())[:MOST_NOTES])
+    left = len(run.notes) - len(facts)
+    more = f"{left:,} more are not listed." if left else ""
+    return _facts("Notes", "As kept with the model.", facts, more)
+
+
+def _facts(title: str, says: str, facts: dict[str, Any], more: str = "") -> str:
     rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(_text(value))}</td></tr>"
+        f"<tr><td>{escape(_cut(str(name)))}</td><td>{escape(_cut(_text(value)))}</td></tr>"
         for name, value in facts.items()
     )
     table = f'<div class="wide"><table class="facts">{rows}</table></div>'
-    return f'<section class="card"><h3>{title}</h3><p>{says}</p>{table}</section>'
+    rest = f'<p class="more">{more}</p>' if more else ""
+    return f'<section class="card"><h3>{title}</h3><p>{says}</p>{table}{rest}</section>'
 
 
 def _name(label: Any) -> str:
-    text = escape(str(label))
+    text = escape(_cut(printable(label)))
     return f'<td class="name" title="{text}">{text}</td>'
 
 
@@ -242,6 +255,18 @@ def _seconds(value: float) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, dict) and set(value) == {"pairs"}:
-        return ", ".join(f"{key}: {item}" for key, item in value["pairs"])
+    pairs = value["pairs"] if isinstance(value, dict) and set(value) == {"pairs"} else None
+    if isinstance(pairs, list) and all(isinstance(p, list | tuple) and len(p) == 2 for p in pairs):
+        return ", ".join(f"{key}: {item}" for key, item in pairs)
     return str(value)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:MOST_CHARACTERS]}... ({len(text):,} characters)"
+
+
+def escape(text: str) -> str:
+    """Text for HTML, without characters that a page can not hold or a reader would obey."""
+    return html.escape(printable(text, keep="\n\t"))

@@ -1,5 +1,6 @@
 """What a report shows, as plain values: nothing here draws."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,9 +120,16 @@ def run_of(model: Any, scores: Scores | None) -> Run:
         n_groups=len(groups),
         parameters=stored_parameters(model),
         versions=versions,
-        notes=dict(getattr(model, "notes_", {})),
+        notes=_notes(getattr(model, "notes_", {})),
         scores=scores,
     )
+
+
+def _notes(given: Any) -> dict[str, Any]:
+    """Notes by name; whoever set them to something else has one note."""
+    if isinstance(given, Mapping):
+        return {str(name): value for name, value in given.items()}
+    return {} if given is None else {"notes_": given}
 
 
 def _column(records: list[dict[str, Any]], name: str) -> FloatArray:

@@ -30,8 +30,8 @@ Progress = Callable[[int, int, int], object]
 class Sizes:
     """How a dataset is cut.
 
-    A block of 2 Mi nonzeros in chunks of 256 Ki is read as fast as in chunks of 1 Mi (28 and 35 ms),
-    an eighth of it in half the time: fits out of core read smaller pieces than a block.
+    A block of 2 Mi nonzeros in chunks of 256 Ki is read as fast as in chunks of 1 Mi (28 and 35
+    ms), an eighth of it in half the time: fits out of core read smaller pieces than a block.
     """
 
     chunk_entries: int = 1 << 18  # nonzeros: 1 MB of data and 1 MB of indices in float32

@@ -1,5 +1,6 @@
 """``dask mcsvm predict``, ``score``, ``info`` and ``report``."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,39 @@ def test_predict_writes_a_label_per_row(run, refuses, data, model):
     )
     sentence = "--json and the predictions both want stdout; pass --output FILE."
     assert refuses("predict", "m.zarr", "test.zarr", "--json") == sentence
+
+
+def test_predictions_do_not_replace_a_pipe_or_a_device(refuses, data, model):
+    os.mkfifo("pipe")
+    for output in ("pipe", "."):
+        given = ("predict", "m.zarr", "test.zarr", "-o", output, "--overwrite")
+        assert refuses(*given) == (
+            f"{output} is no file that could be replaced; leave --output out and redirect stdout."
+        )
+
+
+def test_names_of_classes_do_not_reach_the_terminal_as_they_are(run, refuses, data):
+    (X, y), _ = data
+    names = {"a": "a\x1b[31m", "b": "b\nb\tb", "c": "c\x9b2J", "d": "d\u202e"}
+    odd = np.array([names[label] for label in y])
+    write_dataset("odd.zarr", X, odd)
+    assert run("fit", "odd.zarr", "-m", "m.zarr", "--C", 1e-3, "--quiet").code == 0
+    shown = {"a\\x1b[31m", "b\\nb\\tb", "c\\x9b2J", "d\\u202e"}
+    lines = run("predict", "m.zarr", "odd.zarr").out.splitlines()
+    assert len(lines) == 120
+    assert len(set(lines)) > 1
+    assert set(lines) <= shown
+    for command in (["score", "m.zarr", "odd.zarr"], ["info", "m.zarr"], ["info", "odd.zarr"]):
+        for json in ([], ["--json"]):
+            out = run(*command, *json).out
+            assert not set("\x1b\x9b\u202e") & set(out)
+    found = run("score", "m.zarr", "odd.zarr", "--json").json["confused"]
+    assert {mistake["true"] for mistake in found} <= set(names.values())  # JSON is exact
+    told = refuses("fit", "odd.zarr", "-m", "n.zarr", "--class-weight", "z\x1b[2J=2")
+    assert told == (
+        "--class-weight names 'z\\x1b[2J', which is no class of the data; the classes are "
+        "a\\x1b[31m, b\\nb\\tb, c\\x9b2J, d\\u202e."
+    )
 
 
 def test_score_agrees_with_scikit_learn(run, data, model):

@@ -107,10 +107,10 @@ FITS = {
 def fitted(folder: Path, kind: str, **more) -> LinearMCSVC:
     X, y = rows()
     model = LinearMCSVC(
-        C=0.3, tol=1e-5, max_epochs=60, random_state=0, scratch=folder / "scratch", **FITS[kind],
-        **more,
+        C=0.3, tol=1e-5, max_epochs=60, random_state=0, **FITS[kind], **more,
     )  # fmt: skip
     if "memory_limit" in FITS[kind]:
+        model.set_params(scratch=folder / "scratch")
         if not (folder / "rows").exists():
             write_dataset(folder / "rows", sp.csr_matrix(X), y, block_rows=50)
         return model.fit(folder / "rows")
@@ -197,6 +197,12 @@ def wait_until_ready(seconds: float) -> None:
         os.read(READY, 1)
 
 
+def drain() -> None:
+    """Forget what children said."""
+    while select.select([READY], [], [], 0)[0]:
+        os.read(READY, 100)
+
+
 def forked(job: Callable[[Path], None], folder: Path) -> int:
     """Process id of a child that does the job and ends; its errors go to a file."""
     child = os.fork()
@@ -262,8 +268,7 @@ def case(rng: Rng) -> None:
             if (folder / "rows").exists() and name.startswith("fit"):
                 shutil.rmtree(folder / "rows")
         status = ended(forked(look, folder), LONGEST)
-        if select.select([READY], [], [], 0)[0]:
-            os.read(READY, 100)
+        drain()
         verdict(f"looking at what {name} left", folder, status, (0,))
 
 
@@ -275,8 +280,9 @@ def prepare() -> None:
             wait_until_ready(1200)
             if not name.startswith("fit"):
                 os.kill(child, signal.SIGINT)
-            ended(child, 1200)
-            ended(forked(look, Path(where)), 1200)
+            verdict(name, Path(where), ended(child, 1200), (0, 130))
+            verdict(name, Path(where), ended(forked(look, Path(where)), 1200), (0,))
+            drain()
 
 
 if __name__ == "__main__":

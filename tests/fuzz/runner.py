@@ -20,6 +20,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,10 +158,8 @@ class Child:
 
     def end(self) -> None:
         """Kill it and all that it started."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
 
@@ -199,9 +198,10 @@ def main(
 
 def _fuzz(script: str, given: argparse.Namespace, cases: str) -> int:
     counts, failed = Counter[str](), dict[tuple[str, str], list[int]]()
-    begun, child = time.monotonic(), None
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryFile("w+") as stderr:
+        child: Child | None = Child(script, stderr)
+        begun = time.monotonic()
         while time.monotonic() - begun < given.seconds and sum(counts.values()) != given.cases:
             number = sum(counts.values())
             seed = int(np.random.SeedSequence([given.seed, number]).generate_state(1)[0])

@@ -220,3 +220,39 @@ def test_without_matplotlib_it_says_what_to_type():
         "matplotlib is not installed, and reports are drawn with it; "
         "type: pip install 'dask-mcsvm[report]'\n"
     )
+
+
+def test_notes_can_not_break_the_report(iris, in_folder):
+    X, y, fitted = iris
+    model = clone(fitted).fit(X, y)
+    model.notes_ = {
+        "<script>alert(1)</script>": "</table><b>&", "primal": "none", 3: {"pairs": 7},
+        "pairs": {"pairs": [[1, 2, 3]]}, "half": "\ud800", "long": "x" * 10**6,
+        "bell": "\x07\x1b[2J", "object": object, **{f"note {i}": i for i in range(60)},
+    }  # fmt: skip
+    write_report(model, "r.html")
+    text = (in_folder / "r.html").read_text(encoding="utf-8")
+    page = Page(text)  # its tags are balanced
+    assert "script" not in page.tags
+    assert f"primal{model.primal_:.9g}" in page.text.replace("\n", "")
+    assert "primalnone" in page.text
+    assert "half\\ud800" in page.text
+    assert f"long{'x' * 1000}... (1,000,000 characters)" in page.text
+    assert "bell\\x07\\x1b[2J" in page.text
+    assert "18 more are not listed." in page.text
+    assert "\x1b" not in text
+    for notes in (None, ["a list"], "<text>"):
+        model.notes_ = notes
+        write_report(model, "r.html", overwrite=True)
+        Page((in_folder / "r.html").read_text(encoding="utf-8"))
+
+
+def test_names_of_classes_are_shown_and_not_obeyed(iris, in_folder):
+    X, y, _ = iris
+    names = np.array(["a\x1b[31m", "b\nc\x9b2J", "<d>\u202e"])[np.unique(y, return_inverse=True)[1]]
+    model = LinearMCSVC(C=1e-4, random_state=0).fit(X, names)
+    write_report(model, "r.html", X, names)
+    text = (in_folder / "r.html").read_text(encoding="utf-8")
+    assert not set("\x1b\x9b\u202e") & set(text)
+    for shown in ("a\\x1b[31m", "b\\nc\\x9b2J", "<d>\\u202e"):
+        assert shown in Page(text).text
