@@ -11,6 +11,9 @@ from dask_mcsvm import LinearMCSVC
 
 X, Y = make_blobs(n_samples=30, n_features=3, centers=3, random_state=0)
 ONES = np.ones(30)
+NO_LABEL = (
+    "y has no label in row {}; every row needs a label: drop the others with X[keep], y[keep]."
+)
 
 
 def changed(array, place, value):
@@ -46,6 +49,8 @@ PARAMETERS = [
      "'rounds', 'averaging', 'classes' or 'early_shrink', for example solver='auto'."),
     ({"formulation": "svm"}, "formulation='svm' is not known; use 'crammer_singer' ('cs'), "
      "'weston_watkins' ('ww'), 'lee_lin_wahba' ('llw'), 'one_vs_rest' ('ovr')."),
+    ({"solver_options": [1]}, "solver_options is [1]; it must be a dict of option to value, or "
+     'None, for example solver_options={"schedule": "uniform"}.'),
     ({"callbacks": 3}, "callbacks is 3; it must be a tuple or list of functions of one record, "
      "for example callbacks=(print,)."),
     ({"verbose": -1}, "verbose is -1; it must be an integer of at least 0, "
@@ -114,8 +119,10 @@ FITS = [
      "type y.astype(str)."),
     (X, np.array(["a", 1, *"b" * 28], object), {}, "'<' not supported between instances of 'int' "
      "and 'str'; labels must be of one kind: type y.astype(str)."),
-    (X, changed(Y.astype(float), 0, np.nan), {}, "Input y contains NaN; every row needs a label: "
-     "drop the others with X[keep], y[keep]."),
+    (X, changed(Y.astype(float), 4, np.nan), {}, NO_LABEL.format(4)),
+    (X, changed(Y.astype(object), 3, None), {}, NO_LABEL.format(3)),
+    (X, [*"ab" * 14, "a", np.nan], {}, NO_LABEL.format(29)),
+    (X, [0, 1, None, *Y[3:]], {}, NO_LABEL.format(2)),
     (X, np.c_[Y, Y], {}, "y should be a 1d array, got an array of shape (30, 2) instead; for "
      "several labels per row use sklearn.multiclass.OneVsRestClassifier(LinearMCSVC())."),
     (X, Y, {"classes": [0, 1]}, "y has 1 label(s) that are not in classes (2); "

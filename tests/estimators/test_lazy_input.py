@@ -17,6 +17,9 @@ from dask_mcsvm.storage import open_dataset, write_dataset
 pytestmark = pytest.mark.usefixtures("one_thread")
 X, Y = small_set()
 NAMES = np.array(["ash", "birch", "cedar", "oak"])
+NO_LABEL = (
+    "y has no label in row {}; every row needs a label: drop the others with X[keep], y[keep]."
+)
 
 
 @pytest.fixture
@@ -186,7 +189,13 @@ def test_float32_stays_float32_and_integers_become_it(n_classes):
         (X, None, "requires y to be passed, but the target y is None; type fit(X, y)."),
         (X, np.stack([Y, Y], 1), "y has 2 dimensions; pass shape (n,), one per row."),
         (X, 0.5 + Y, "Unknown label type: continuous; classes must be integers or strings."),
-        (X, np.where(Y, Y, np.nan), "y contains NaN; every row needs a label: drop the others."),
+        (X, np.where(Y, Y, np.nan), NO_LABEL.format(0)),
+        (X, [*Y[:7], None, *Y[8:]], NO_LABEL.format(7)),
+        (X, [*NAMES[Y[:9]], np.nan, *NAMES[Y[10:]]], NO_LABEL.format(9)),
+        (X, da.from_array(np.where(np.arange(160) == 117, np.nan, Y), chunks=33),
+         NO_LABEL.format(117)),
+        (X, np.where(Y, Y, np.inf), "y contains infinity in row 0; labels must be integers or "
+         "strings."),
         (X, np.zeros(160), "y has rows of positive weight of 1 class (0.0); a classifier needs "
          "rows of at least two classes: add rows of another class."),
         (X.astype(complex), Y, "X has dtype complex128; X must be numeric: type "
@@ -199,9 +208,9 @@ def test_bad_rows_and_labels(rows, labels, sentence):
 
 
 def test_labels_that_are_no_strings_are_refused():
-    mixed = np.array([None, *NAMES[Y[1:]]], object)
+    mixed = np.array([b"ash", *NAMES[Y[1:]]], object)
     with says(
-        "rows of y hold NoneType objects; labels must be integers or strings of one kind: "
+        "rows of y hold bytes objects; labels must be integers or strings of one kind: "
         "type y.astype(str)."
     ):
         svm().fit(lazy(X), mixed)
