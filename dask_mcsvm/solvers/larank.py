@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ._larank_certify import PatternPart, other_losses, pattern_part, seen_losses, settled_cost
+from ._larank_check import checked_state
 from ._larank_grow import (
     grown_model,
     grown_patterns,
@@ -65,9 +66,12 @@ VALUE_COST = 64.0
 ALL_OPERATIONS = (1.0, 1.0, 1.0)
 
 __all__ = [
+    "ALL_OPERATIONS",
+    "SCHEDULES",
     "Examples",
     "Kernel",
     "LaRank",
+    "checked_state",
     "kernel_matrix",
     "norms_of",
     "rebuild",
