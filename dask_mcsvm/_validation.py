@@ -45,7 +45,10 @@ def check_number(
     bound = f"above {above:g}" if above is not None else f"of at least {at_least:g}"
     if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
         raise bad_parameter(name, value, f"a finite number {bound}", example)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer or a fraction beyond all floats
+        number = math.inf
     too_low = number <= above if above is not None else number < (at_least or 0.0)
     if not math.isfinite(number) or too_low:
         raise bad_parameter(name, value, f"a finite number {bound}", example)

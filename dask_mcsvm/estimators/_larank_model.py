@@ -10,16 +10,20 @@ import scipy.sparse as sp
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
+<<<<<<< HEAD
 from dask_mcsvm._validation import as_rows, check_rows, is_lazy
+=======
+from dask_mcsvm._validation import as_rows, check_rows, class_weights
+>>>>>>> w-larank
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._larank_bench import Kept
+from dask_mcsvm.estimators._larank_file import SAVED, read_file
+from dask_mcsvm.estimators._larank_settings import read_settings
 from dask_mcsvm.solvers.larank import Kernel, LaRank, kernel_matrix, norms_of
-from dask_mcsvm.storage import decode_classes, encode_classes, load_model, save_model
+from dask_mcsvm.storage import encode_classes, load_model, save_model
 
 #: Kernel values and scores of a block of rows held at once.
 BLOCK_BYTES = 32 * 2**20
-#: Numbers that a saved model brings back besides its arrays.
-SAVED = ("n_features_in_", "gamma_", "n_iter_", "primal_", "dual_", "gap_", "stop_", "history_")
 
 
 class Scorer:
@@ -189,6 +193,7 @@ class LaRankModel:
         """
         self = copy.copy(self)  # as it is now, whatever is trained meanwhile
         check_is_fitted(self)
+        self._check_parameters(self.classes_)
         if self._run.kernel.function is not None:
             raise TypeError(
                 "kernel is a function, and files hold no code; keep support_vectors_ and "
@@ -234,18 +239,35 @@ class LaRankModel:
                 f"{path} holds a {meta.get('estimator', 'model of another kind')}; "
                 f"load it with that class, not with {cls.__name__}."
             )
-        parameters = meta["parameters"]
-        if isinstance(parameters["class_weight"], list):
-            parameters["class_weight"] = dict(parameters["class_weight"])
-        model = cls(**{**parameters, "callbacks": ()})
-        run = dict(meta["run"], kernel=Kernel(*meta["kernel"]))
-        run["dtype"], run["operations"] = np.dtype(run["dtype"]), tuple(run["operations"])
-        support = arrays.pop("support")
-        kept = Kept(run, {**arrays, "n_seen": meta["n_seen"]})
-        vars(model).update(exposed(kept.run(), kept), support_=support)
-        model.classes_ = decode_classes(meta["classes"])
-        for name in SAVED:
-            setattr(model, name, meta[name])
-        if meta["names"]:
-            model.feature_names_in_ = np.array(meta["names"], dtype=object)  # type: ignore[attr-defined]
+        try:
+            return cls._of_parts(arrays, meta)
+        except ValueError as error:
+            raise ModelFormatError(
+                f"{os.fspath(path)}: its parts do not make a {cls.__name__} ({error}); save it "
+                "again with save(..., overwrite=True)."
+            ) from error
+
+    @classmethod
+    def _of_parts(cls, arrays: dict[str, Any], meta: dict[str, Any]) -> Self:
+        names = cls().get_params(deep=False)  # type: ignore[attr-defined]
+        parameters, learned, kept = read_file(names, arrays, meta)
+        model = cls(**parameters)
+        model._check_parameters(learned["classes_"])
+        vars(model).update(exposed(kept.run(), kept) | learned)
         return model
+<<<<<<< HEAD
+=======
+
+    def _check_parameters(self, classes: npt.NDArray[Any]) -> None:
+        """Refuse what `fit` would: parameters may be set after it, and are saved too."""
+        shown: Any = copy.copy(self)
+        if shown.random_state is None or isinstance(shown.random_state, np.random.RandomState):
+            shown.random_state = 0  # settings draw a number, and nobody asked for one
+        read_settings(shown)
+        class_weights(shown.class_weight, classes, np.ones(classes.size))
+
+
+def is_lazy(X: Any) -> bool:
+    """Whether X is a Dask collection."""
+    return hasattr(X, "__dask_graph__")
+>>>>>>> w-larank

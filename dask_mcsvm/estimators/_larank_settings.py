@@ -1,5 +1,6 @@
 """LaRankSVC's parameters, checked and spelled out."""
 
+import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from dask_mcsvm.solvers.larank import Kernel, LaRank
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 #: Epochs of a fit that runs until the gap closes, if the user names no number.
 GAP_EPOCHS = 1000
+#: Of "poly"; beyond it every value is 0, 1 or infinite.
+LARGEST_DEGREE = 1000
 #: Violations up to this are left alone, unless a gap asks for less.
 TAU = 1e-4
 #: ... and the share of the allowed gap that violations left alone may add up to.
@@ -73,25 +76,24 @@ def read_settings(estimator: Any) -> Settings:
         raise bad_parameter("kernel", kernel, needed, 'kernel="rbf"')
     by_gap = check_choice("stop", estimator.stop, ("epochs", "gap")) == "gap"
     tol, support, verbose = estimator.tol, estimator.max_support, estimator.verbose
-    example = "cache_size=500"
     return Settings(
         kernel=kernel,
         function=function,
         gamma=_read_gamma(estimator.gamma),
-        degree=check_integer("degree", estimator.degree, at_least=1, example="degree=3"),
+        degree=_read_degree(estimator.degree),
         coef0=_read_coef0(estimator.coef0),
         C=check_number("C", estimator.C, above=0.0, example="C=1.0"),
         max_epochs=_read_epochs(estimator.max_epochs, by_gap),
         shuffle=check_flag("shuffle", estimator.shuffle),
         by_gap=by_gap,
         tol=None if tol is None else check_number("tol", tol, at_least=0.0, example="tol=1e-3"),
-        cache_bytes=int(
-            check_number("cache_size", estimator.cache_size, above=0.0, example=example) * 2**20
-        ),
+        cache_bytes=_read_cache(estimator.cache_size),
         schedule=check_choice("schedule", estimator.schedule, ("cost", "time", "fixed")),
         max_support=None
         if support is None
-        else check_integer("max_support", support, at_least=2, example="max_support=1000"),
+        else min(
+            check_integer("max_support", support, at_least=2, example="max_support=1000"), 2**62
+        ),
         dtype=check_dtype(estimator.dtype),
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_integer(
@@ -113,11 +115,29 @@ def _read_gamma(gamma: object) -> float | str:
     return check_number("gamma", gamma, above=0.0, example='gamma="scale"')
 
 
+def _read_degree(degree: object) -> int:
+    read = check_integer("degree", degree, at_least=1, example="degree=3")
+    if read > LARGEST_DEGREE:
+        needed = f"an integer from 1 to {LARGEST_DEGREE}"
+        raise bad_parameter("degree", degree, needed, "degree=3")
+    return read
+
+
+def _read_cache(megabytes: object) -> int:
+    """Bytes; more than any machine has are as good as none too many."""
+    read = check_number("cache_size", megabytes, above=0.0, example="cache_size=500")
+    return int(min(read, 2.0**40) * 2**20)
+
+
 def _read_coef0(coef0: object) -> float:
     valid = isinstance(coef0, numbers.Real) and not isinstance(coef0, bool)
-    if not valid or not np.isfinite(float(coef0)):  # type: ignore[arg-type]
+    try:
+        number = float(coef0) if valid else math.nan  # type: ignore[arg-type]
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise bad_parameter("coef0", coef0, "a finite number", "coef0=1.0")
-    return float(coef0)  # type: ignore[arg-type]
+    return number
 
 
 def _read_epochs(max_epochs: object, by_gap: bool) -> int:

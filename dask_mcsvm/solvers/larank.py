@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from dask_mcsvm.checks import check_range, positive_range
 
 from ._larank_certify import PatternPart, other_losses, pattern_part, seen_losses, settled_cost
+from ._larank_check import checked_state
 from ._larank_grow import (
     grown_model,
     grown_patterns,
@@ -67,9 +68,12 @@ VALUE_COST = 64.0
 ALL_OPERATIONS = (1.0, 1.0, 1.0)
 
 __all__ = [
+    "ALL_OPERATIONS",
+    "SCHEDULES",
     "Examples",
     "Kernel",
     "LaRank",
+    "checked_state",
     "kernel_matrix",
     "norms_of",
     "rebuild",
