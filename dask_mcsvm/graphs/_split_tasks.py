@@ -14,8 +14,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.solvers._blas import one_blas_thread
-from dask_mcsvm.solvers._decisions import centred, penalty_parts
+from dask_mcsvm.solvers._decisions import WARM_RHO, best_multiple, centred, penalty_parts
 from dask_mcsvm.solvers._newton import CurvedRows
+from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.portion import (
     Look,
     PortionRows,
@@ -26,6 +27,7 @@ from dask_mcsvm.solvers.portion import (
     product,
     sample,
 )
+from dask_mcsvm.solvers.shard import Shard
 
 from ._pilot import GATHER, LOOK, SAMPLE, Course, Pilot, Request
 from .rows import RowBlock
@@ -103,6 +105,33 @@ def start_pilot(course: Course, dtype: np.dtype[Any]) -> Pilot:
         search=zeros, factors=np.zeros((0, course.d1, course.d1)),
         free=np.zeros(course.k, np.int64), length=np.zeros(8),
     )  # fmt: skip
+
+
+def take_shards(pieces: Pieces, shards: Sequence[Shard], course: Course) -> Visited:
+    """A block's multipliers from the dual variables of shards, which hold the same rows."""
+    y, C = (np.concatenate([piece[j] for piece in pieces]) for j in (2, 3))
+    rows = np.cumsum([shard.preference.size for shard in shards])
+    found = [
+        Duals(course.formulation, course.k, cost, shard.alpha).multipliers(own)
+        for shard, own, cost in zip(
+            shards, np.split(y, rows[:-1]), np.split(C, rows[:-1]), strict=True
+        )
+    ]
+    held = np.concatenate(found).astype(pieces[0].X.dtype)
+    W = np.zeros((course.d1, course.k), held.dtype)
+    with one_blas_thread():
+        seen = [examine(part, held[here], 1.0, W) for part, here in places(pieces, course)]
+    return Visited(held, held, add_answers(seen))
+
+
+def warm_pilot(pilot: Pilot, looks: Sequence[Look], course: Course) -> Pilot:
+    """The W of the multipliers that all blocks hold, about to be looked at."""
+    seen: Look = add_answers(looks)
+    columns = centred(seen.H, course.formulation)
+    scale, dual = best_multiple(float(seen.sums[1]), float(np.vdot(columns, columns)))
+    return replace(
+        pilot, columns=columns, scale_held=scale, dual_held=dual, dual=dual, rho=WARM_RHO
+    )
 
 
 def visit(pieces: Pieces, before: Visited, request: Request, course: Course) -> Visited:

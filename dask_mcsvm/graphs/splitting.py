@@ -15,7 +15,7 @@ Multipliers stay with their rows; what travels is one (k, d + 1) array each way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -41,7 +41,9 @@ from ._split_tasks import (
     start_pilot,
     start_rows,
     steer,
+    take_shards,
     visit,
+    warm_pilot,
 )
 from .rows import Rows
 from .state import Block, Graph, Key, Stage, State
@@ -113,6 +115,30 @@ class ChunkedSplitting:
         for p, block in enumerate(self.held):
             key = state[f"rows-{p}"] = self._key("start", p)
             graph[key] = Task(key, start_rows, TaskRef(block), self.course)
+        return Stage(graph, state, self._report(graph, state, "start-report"))
+
+    def start_from(self, shards: Sequence[Key]) -> Stage:
+        """The dual variables of shards, in the order of the rows, and their W.
+
+        There are as many shards as blocks, or as chunks.
+        """
+        graph: Graph = {}
+        state, looks = {"pilot": self._key("warm-pilot")}, []
+        pieces = np.array_split(np.arange(len(shards)), len(self.held))
+        for p, (block, piece) in enumerate(zip(self.held, pieces, strict=True)):
+            taken, look = self._key("take", p), self._key("take-look", p)
+            alphas = List(*(TaskRef(shards[c]) for c in piece.tolist()))
+            graph[taken] = Task(taken, take_shards, TaskRef(block), alphas, self.course)
+            graph[look] = Task(look, answer_of, TaskRef(taken))
+            looks.append(look)
+            key = state[f"rows-{p}"] = self._key("taken", p)
+            graph[key] = Task(key, multipliers_of, TaskRef(taken))
+        few = List(*map(TaskRef, self._fewer(graph, looks, "take-sum")))
+        cold = self._key("start-pilot")
+        graph[cold] = Task(cold, start_pilot, self.course, self.rows.dtype)
+        graph[state["pilot"]] = Task(
+            state["pilot"], warm_pilot, TaskRef(cold), few, self.course
+        )
         return Stage(graph, state, self._report(graph, state, "start-report"))
 
     def epoch(self, state: State, epoch: int) -> Stage:

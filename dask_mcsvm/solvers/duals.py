@@ -44,6 +44,17 @@ class Duals:
             alpha[np.arange(y.size), y] = 0.0
         return alpha
 
+    def multipliers(self, y: np.ndarray) -> np.ndarray:
+        """What the splitting solver holds for them: b (n, k) float64, in units of C_i."""
+        b = self.to_dense(y) / self.C[:, None]
+        own = np.arange(y.size), y
+        if self.formulation != "crammer_singer":
+            b[own] *= -1.0
+            np.negative(b, out=b)
+        if self.formulation == "weston_watkins":
+            b[own] = -b.sum(axis=1)
+        return b
+
     def rescaled(self, C: np.ndarray) -> Duals:
         """Feasible variables for other C_i: all of an example's are scaled by the ratio."""
         ratio = C / self.C

@@ -306,13 +306,7 @@ class Splitting:
 
     def _take(self, start: Duals) -> None:
         """Begin at given dual variables and their W."""
-        alpha = start.rescaled(self.C).to_dense(self.y) / self.C[:, None]
-        own = np.arange(self.n), self.y
-        if self.formulation != "crammer_singer":
-            alpha[own] *= -1.0
-            np.negative(alpha, out=alpha)
-        if self.formulation == "weston_watkins":
-            alpha[own] = -alpha.sum(axis=1)
+        alpha = start.rescaled(self.C).multipliers(self.y)
         self.held[:] = alpha
         parts = self._each(
             lambda a, z, X: weighted_rows(
