@@ -72,17 +72,29 @@ def short(value: float) -> str:
     return f"{value:.1e}".replace(".0e", "e")
 
 
-def convergence_message(estimator: str, max_epochs: int, gap: float, tol: float) -> str:
+def convergence_message(
+    estimator: str,
+    max_epochs: int,
+    gap: float,
+    tol: float,
+    *,
+    instead: str | None = None,
+    more_memory: bool = False,
+) -> str:
     """What a fit says that ran out of epochs.
+
+    ``instead`` is a solver to try; ``more_memory`` says that a limit of memory holds it up.
 
     Examples
     --------
     >>> convergence_message("LinearMCSVC", 50, 0.0309, 1e-3)  # doctest: +ELLIPSIS
     'LinearMCSVC stopped after max_epochs=50 with relative gap 3.1e-02 > tol=1e-03; raise ...'
     """
+    raised = "max_epochs, tol or memory_limit" if more_memory else "max_epochs or tol"
+    tried = "" if instead is None else f"try solver={instead!r}, "
     return (
         f"{estimator} stopped after max_epochs={max_epochs} with relative gap {short(gap)} > "
-        f"tol={short(tol)}; raise max_epochs or tol, or scale the rows of X to unit norm "
+        f"tol={short(tol)}; raise {raised}, {tried}or scale the rows of X to unit norm "
         "or its features to unit variance."
     )
 

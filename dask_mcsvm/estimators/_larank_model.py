@@ -10,11 +10,7 @@ import scipy.sparse as sp
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-<<<<<<< HEAD
-from dask_mcsvm._validation import as_rows, check_rows, is_lazy
-=======
-from dask_mcsvm._validation import as_rows, check_rows, class_weights
->>>>>>> w-larank
+from dask_mcsvm._validation import as_rows, check_rows, class_weights, is_lazy
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._larank_bench import Kept
 from dask_mcsvm.estimators._larank_file import SAVED, read_file
@@ -255,8 +251,6 @@ class LaRankModel:
         model._check_parameters(learned["classes_"])
         vars(model).update(exposed(kept.run(), kept) | learned)
         return model
-<<<<<<< HEAD
-=======
 
     def _check_parameters(self, classes: npt.NDArray[Any]) -> None:
         """Refuse what `fit` would: parameters may be set after it, and are saved too."""
@@ -265,9 +259,3 @@ class LaRankModel:
             shown.random_state = 0  # settings draw a number, and nobody asked for one
         read_settings(shown)
         class_weights(shown.class_weight, classes, np.ones(classes.size))
-
-
-def is_lazy(X: Any) -> bool:
-    """Whether X is a Dask collection."""
-    return hasattr(X, "__dask_graph__")
->>>>>>> w-larank

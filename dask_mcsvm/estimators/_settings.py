@@ -26,6 +26,8 @@ from dask_mcsvm.training import (
     DASK_SOLVERS,
     EARLY_SHRINK,
     SOLVERS,
+    SPLITTING_FEATURES,
+    PassPlan,
     Plan,
     Problem,
     check_solver_options,
@@ -231,6 +233,15 @@ def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Set
         options=settings.options,
         scale=row_scale(X, float(np.mean(C))) if wants_scale else None,
     )
+
+
+def what_else_to_try(plan: Any, solver: str) -> dict[str, Any]:
+    """For the warning of a fit that `solver` could not end: what has not been tried yet."""
+    if isinstance(plan, PassPlan):
+        return {"more_memory": plan.memory_limit is not None}
+    # A plan with a second solver takes it where the first is slow: it only needs the epochs.
+    untried = solver != "splitting" and plan.then is None and plan.d <= SPLITTING_FEATURES
+    return {"instead": "splitting"} if untried else {}
 
 
 def warn_of_precision(settings: Settings, dtype: np.dtype[Any]) -> None:

@@ -26,6 +26,8 @@ class KeptAlpha:
         Which of the rows given those are; None for all.
     classes : ndarray of shape (k,)
     formulation : str
+    solver : str
+        That ended the fit; the next one need not try another first.
     """
 
     alpha: Any
@@ -33,6 +35,7 @@ class KeptAlpha:
     kept: npt.NDArray[np.bool_] | None
     classes: npt.NDArray[Any]
     formulation: str
+    solver: str
 
     def start_for(self, problem: Problem, data: TrainingSet) -> Any:
         """The alpha to start `problem` from.

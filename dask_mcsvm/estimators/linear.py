@@ -29,9 +29,10 @@ from dask_mcsvm.estimators._settings import (
     wants_blocks,
     wants_early_shrink,
     warn_of_precision,
+    what_else_to_try,
 )
 from dask_mcsvm.estimators._warm import KeptAlpha
-from dask_mcsvm.training import Fit, train
+from dask_mcsvm.training import Fit, begun_by_second, train
 
 
 class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
@@ -328,14 +329,14 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         fit, labels, features, plan, trained = fit_rows(
             self, X, y, sample_weight, classes, settings
         )
-        self._warn_unless_converged(fit, settings)
+        self._warn_unless_converged(fit, plan, settings)
         self._remember(labels, features, plan, fit, trained)
         return self
 
-    def _warn_unless_converged(self, fit: Fit, settings: Settings) -> None:
+    def _warn_unless_converged(self, fit: Fit, plan: Any, settings: Settings) -> None:
         if fit.stop == "max_epochs" and not fit.converged and settings.tol > 0:
-            name = type(self).__name__
-            message = convergence_message(name, settings.max_epochs, fit.gap, settings.tol)
+            name, more = type(self).__name__, what_else_to_try(plan, fit.solver or plan.solver)
+            message = convergence_message(name, settings.max_epochs, fit.gap, settings.tol, **more)
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
     def _learn(self, data: TrainingSet, settings: Settings, last: KeptAlpha | None) -> KeptAlpha:
@@ -344,6 +345,8 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         problem = pose(data, settings)
         plan = plan_for(problem.rows, problem.C, problem.n_classes, problem.rows.dtype, settings)
         start = None if last is None else last.start_for(problem, data)
+        if last is not None and plan.then == last.solver:
+            plan = begun_by_second(plan)
         with progress(settings.verbose, settings.callbacks) as on_epoch:
             fit = train(
                 problem,
@@ -355,9 +358,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
                 start=start,
                 on_epoch=on_epoch,
             )
-        self._warn_unless_converged(fit, settings)
+        self._warn_unless_converged(fit, plan, settings)
         assert fit.alpha is not None
-        kept = KeptAlpha(fit.alpha, data.y, data.kept, data.classes, problem.formulation)
+        solver = fit.solver or plan.solver
+        kept = KeptAlpha(fit.alpha, data.y, data.kept, data.classes, problem.formulation, solver)
         trained = Trained(
             formulation=problem.formulation,
             C=settings.C,

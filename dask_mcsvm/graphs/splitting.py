@@ -28,6 +28,8 @@ from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.formulations import SHORT_NAMES
 from dask_mcsvm.solvers._blas import one_blas_thread
+from dask_mcsvm.solvers.duals import Duals
+from dask_mcsvm.solvers.shard import Shard
 from dask_mcsvm.solvers.splitting.machine import (
     EVALUATE,
     PRODUCT,
@@ -45,7 +47,9 @@ from dask_mcsvm.solvers.splitting.rows import (
     evaluate,
     find_curved,
     gather,
+    multipliers,
     sample,
+    weigh,
 )
 from dask_mcsvm.solvers.splitting.rules import ON_DASK, Place, penalty_parts
 
@@ -153,6 +157,27 @@ class ChunkedSplitting:
         for p, block in enumerate(self.held):
             key = state[f"rows-{p}"] = self._key("start", p)
             graph[key] = Task(key, start_rows, TaskRef(block), self.newton)
+        return Stage(graph, state, self._report(graph, state, "start-report"))
+
+    def start_from(self, shards: Sequence[Key]) -> Stage:
+        """The dual variables of shards, in the order of the rows, and their W.
+
+        There are as many shards as blocks, or as chunks.
+        """
+        graph: Graph = {}
+        state, seen = {"newton": self._key("warm-newton")}, []
+        parts = np.array_split(np.arange(len(shards)), len(self.held))
+        for p, (block, part) in enumerate(zip(self.held, parts, strict=True)):
+            taken, weighed = self._key("take", p), self._key("weigh", p)
+            alphas = List(*(TaskRef(shards[c]) for c in part.tolist()))
+            graph[taken] = Task(taken, take_shards, TaskRef(block), alphas, self.newton)
+            graph[weighed] = Task(weighed, weigh_rows, TaskRef(block), TaskRef(taken), self.newton)
+            state[f"rows-{p}"] = taken
+            seen.append(weighed)
+        few = List(*map(TaskRef, self._fewer(graph, seen, "weigh-sum")))
+        graph[state["newton"]] = Task(
+            state["newton"], warm_newton, few, self.newton, self.rows.dtype
+        )
         return Stage(graph, state, self._report(graph, state, "start-report"))
 
     def epoch(self, state: State, epoch: int) -> Stage:
@@ -266,6 +291,39 @@ def start_rows(chunks: Chunks, newton: Newton) -> Multipliers:
     """A block's multipliers before the first pass: none."""
     zeros = np.zeros((sum(chunk.y.size for chunk in chunks), newton.k), chunks[0].X.dtype)
     return Multipliers(zeros, zeros)
+
+
+def take_shards(chunks: Chunks, shards: Sequence[Shard], newton: Newton) -> Multipliers:
+    """A block's multipliers from the dual variables of shards, which hold the same rows."""
+    y, C = (np.concatenate([chunk[j] for chunk in chunks]) for j in (2, 3))
+    cuts = np.cumsum([shard.preference.size for shard in shards])[:-1]
+    alpha = np.concatenate(
+        [
+            Duals(newton.formulation, newton.k, costs, shard.alpha).to_dense(own)
+            for shard, own, costs in zip(shards, np.split(y, cuts), np.split(C, cuts), strict=True)
+        ]
+    )
+    b = np.concatenate([multipliers(rows, alpha[here]) for rows, here in row_parts(chunks, newton)])
+    return Multipliers(b, b)
+
+
+def weigh_rows(chunks: Chunks, now: Multipliers, newton: Newton) -> Evaluation:
+    """A block's part of the sums that the dual of the multipliers follows from."""
+    with one_blas_thread():
+        seen: Evaluation = add_answers(
+            [weigh(rows, now.fixed[here]) for rows, here in row_parts(chunks, newton)]
+        )
+    return seen
+
+
+def warm_newton(
+    seen: Sequence[Evaluation], newton: Newton, dtype: np.dtype[Any]
+) -> NewtonState:
+    """The W of the multipliers that all blocks hold, about to be evaluated."""
+    state = newton.start(dtype)
+    newton.warm_start(state, add_answers(seen))
+    state.dual = state.dual_fixed
+    return state
 
 
 def pass_rows(

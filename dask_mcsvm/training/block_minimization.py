@@ -7,7 +7,6 @@ gap is closed. It is `shards` with one lane [SHARD], without a task graph, in bo
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 from ._block_state import WAITING_SHARE, BlockMinimization, ShardStore, blocks_that_fit
 from ._budget import chunk_bytes, make_block_budget, returning_freed_memory
 from .block_source import DatasetSource, Source
-from .problem import Fit, OnEpoch
+from .problem import Fit, OnEpoch, counted_epochs, is_over
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Checkpoint
@@ -189,7 +188,7 @@ class _Loop:
             dual=last["dual"],
             gap=last["gap"],
             history=self.history,
-            n_iter=math.ceil(self.epochs),
+            n_iter=counted_epochs(self.epochs, self.max_epochs),
             converged=last["gap"] <= self.tol,
             stop=stop,
             dual_density=state.density,
@@ -241,7 +240,7 @@ class _Loop:
         if last["certified"] and last["gap"] <= self.tol and self.tol > 0:
             return "gap"
         # To the nearest: visits by preference are n k scores on average, not each time.
-        return "max_epochs" if round(self.epochs) >= self.max_epochs else None
+        return "max_epochs" if is_over(self.epochs, self.max_epochs) else None
 
     def _relative(self, primal: float, dual: float) -> float:
         state = self.state

@@ -14,6 +14,7 @@ from dask.task_spec import Task, TaskRef
 
 from dask_mcsvm.errors import ClusterLostError, FitInterrupted, WorkersKilledError
 from dask_mcsvm.graphs.path import can_rescale, load_rescaled
+from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import (
     Bounds,
     Graph,
@@ -26,11 +27,12 @@ from dask_mcsvm.graphs.state import (
 )
 from dask_mcsvm.storage import Checkpoint, restoring
 
-from .dask_plan import DaskPlan, make_solver
+from .dask_plan import DaskPlan, make_solver, second_plan
 from .dask_problem import DaskProblem, refuse_other
 from .keeping import Keeping, ratio_of_costs
 from .large_model import folder_for, keep_in_files
-from .problem import Fit, OnEpoch
+from .local import USEFUL_GAP, epochs_to_tol, log_hand_over, second_is_due
+from .problem import Fit, OnEpoch, counted_epochs, is_over
 from .runner import Runner, room_for_rows
 from .warm import warm_name, warm_up
 
@@ -109,6 +111,8 @@ class _DaskLoop:
         on_epoch: OnEpoch | None,
     ) -> None:
         self.problem, self.plan, self.runner, self.store = problem, plan, runner, store
+        #: What runs now: the plan, or what its second solver makes of it.
+        self.running = plan
         self.tol, self.max_epochs, self.on_epoch = tol, max_epochs, on_epoch
         self.seed, self.run_id = seed, uuid.uuid4().hex[:12]
         self.begun = time.perf_counter()
@@ -136,13 +140,7 @@ class _DaskLoop:
     # -- one fit -----------------------------------------------------------------------------------
 
     def run(self) -> Fit:
-        is_sparse = self.problem.source.is_sparse
-        self.runner.prepare(
-            warm_name(self.plan, is_sparse=is_sparse),
-            partial(warm_up, self.plan, is_sparse=is_sparse),
-        )
-        self.solver = self._make_solver()
-        self._keep_rows()
+        self._prepare()
         if self.ratio is not None and can_rescale(self.solver.kinds):
             self.dual = self._seed(self.ratio)
         elif self.state and self.ratio is None:
@@ -152,8 +150,9 @@ class _DaskLoop:
             self.dual = self._advance(self.solver.start()).gain
         stop = self._reached_tol()
         self.spent = self.runner.spent()
-        # To the nearest epoch: visits by preference are n·k scores on average, not each time.
-        while stop is None and round(self.epochs) < self.max_epochs:
+        while stop is None and not is_over(self.epochs, self.max_epochs):
+            if self.running is self.plan and second_is_due(self.plan, self.history, self.tol):
+                self._take_over()
             stop = self._one_epoch()
         return self._finish(stop or "max_epochs")
 
@@ -162,11 +161,36 @@ class _DaskLoop:
         """Effective loops so far, over the rows that count."""
         return self.work / self.scores
 
+    def _prepare(self) -> None:
+        """Have kernels compiled and rows held for what runs now."""
+        is_sparse = self.problem.source.is_sparse
+        self.runner.prepare(
+            warm_name(self.running, is_sparse=is_sparse),
+            partial(warm_up, self.running, is_sparse=is_sparse),
+        )
+        self.solver = self._make_solver()
+        self._keep_rows()
+
+    def _take_over(self) -> None:
+        """The second solver goes on, from the dual variables of the first if they help."""
+        self.running = second_plan(self.plan)
+        log_hand_over(self.plan.solver, self.running.solver, self.history[-1])
+        self.runner.release(self.solver.held)
+        self.run_id, self.blindness = uuid.uuid4().hex[:12], 1.0
+        self._prepare()
+        stage = self.solver.start()
+        if self.history[-1]["gap"] <= USEFUL_GAP:
+            assert isinstance(self.solver, ChunkedSplitting)
+            stage = self.solver.start_from(
+                [key for name, key in self.state.items() if name.startswith("shard")]
+            )
+        self.dual = self._advance(stage).gain
+
     def _make_solver(self) -> Solver:
         rows = self.problem.source.rows(
             self.problem.factors, dtype=self.problem.dtype, tau=self.problem.tau, run=self.run_id
         )
-        return make_solver(self.plan, rows, self.seed, self.run_id)
+        return make_solver(self.running, rows, self.seed, self.run_id)
 
     def _keep_rows(self) -> None:
         """Hold the rows in the workers' memory if they take only a part of it."""
@@ -260,10 +284,11 @@ class _DaskLoop:
             dual=dual,
             gap=gap,
             history=self.history,
-            n_iter=max(1, round(self.epochs)),
+            n_iter=counted_epochs(self.epochs, self.max_epochs),
             converged=gap <= self.tol,
             stop=stop,
             dual_density=float("nan"),
+            solver=self.running.solver,
         )
 
     # -- graphs ------------------------------------------------------------------------------------
@@ -328,6 +353,7 @@ class _DaskLoop:
         meta = {
             "identity": self.problem.identity(),
             "plan": self.plan.to_json(),
+            "solver": self.running.solver,
             "seed": self.seed,
             **{name: getattr(self, name) for name in COUNTED if name != "state"},
             "seconds": time.perf_counter() - self.begun,
@@ -368,17 +394,9 @@ class _DaskLoop:
         generation = self.store.generation
         assert generation is not None
         self.generation = generation
+        if self.plan.then is not None and meta.get("solver") == self.plan.then:
+            self.running = second_plan(self.plan)
         self.state = dict.fromkeys(meta["blocks"])
-
-
-def epochs_to_tol(history: list[dict[str, Any]], tol: float) -> float:
-    """From the last certificate, if the gap goes on to fall as it did; 2 to 8."""
-    looks = [(e, record["gap"]) for e, record in enumerate(history) if record["certified"]]
-    (first, before), (last, gap) = [(-1, 1.0), (-1, 1.0), *looks][-2:]
-    if not tol < gap < before:
-        return 8.0
-    rate = np.log(before / gap) / (last - first)
-    return float(np.clip(np.log(gap / tol) / rate, 2.0, 8.0))
 
 
 def weights_of(block: Any) -> Any:

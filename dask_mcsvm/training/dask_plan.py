@@ -6,7 +6,7 @@ The number of workers is not among them: it changes how fast a plan runs, not wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,13 @@ from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import Solver
 from dask_mcsvm.solvers.intercept import stiffness
 
-from .plan import BY_GROUPS, RowScale, refuse_many_features, splitting_pays
+from .plan import (
+    BY_GROUPS,
+    SPLITTING_FEATURES,
+    RowScale,
+    refuse_many_features,
+    splitting_pays,
+)
 
 #: Options of each solver and the smallest value they may have.
 OPTIONS: dict[str, dict[str, int]] = {
@@ -93,6 +99,8 @@ class DaskPlan:
     rho: float
     square: float  # mean of ‖x_i‖² + tau², by C_i
     save_every: int
+    #: The solver that goes on where the first one turns out to be slow.
+    then: str | None = None
 
     @property
     def model_bytes(self) -> int:
@@ -111,9 +119,10 @@ class DaskPlan:
             how = f"{blocks}{side}, {self.slices} steps an epoch or more"
         elif self.solver == "splitting":
             how = f"{self.lanes} blocks of rows, {self.passes} passes a graph"
+        then = f"; {self.then} goes on if that is slow" if self.then else ""
         return "\n".join(
             [
-                f"solver       {self.solver}: {self.reason}",
+                f"solver       {self.solver}: {self.reason}{then}",
                 f"formulation  {self.formulation}",
                 f"data         {self.n:,} x {self.d:,}, {self.nnz:,} nonzeros, {self.k:,} classes, "
                 f"{self.dtype}, {self.chunks:,} row chunks",
@@ -172,6 +181,9 @@ def make_dask_plan(
     chosen, reason = choose_solver(solver, formulation, (d + 1) * k * dtype.itemsize, room)
     if why is not None:
         chosen, reason = "splitting", why
+    # Only dense rows have a scale. Options are those of shards: who gives one wants it.
+    is_free = solver == "auto" and not options and scale is not None
+    has_second = is_free and chosen == "shards" and d <= SPLITTING_FEATURES
     given = check_dask_options(chosen, options)
     if chosen == "splitting":
         refuse_many_features(d, instead="shards")
@@ -179,7 +191,9 @@ def make_dask_plan(
     else:
         lanes = given.get("lanes", default_lanes((nnz + n) * k, (d + 1) * k))
     row_bytes = nnz * (dtype.itemsize + np.dtype(np.int32).itemsize)
-    is_dealt = chosen == "shards" and lanes > 1 and row_bytes <= (memory_limit or DEALT_BYTES)
+    # A second solver goes on from the variables of rows in the order of the chunks.
+    may_deal = chosen == "shards" and lanes > 1 and not has_second
+    is_dealt = may_deal and row_bytes <= (memory_limit or DEALT_BYTES)
     if not is_dealt:
         lanes = min(lanes, chunks)
     blocks = lanes if row_bytes <= min(JOINED_BYTES, memory_limit or JOINED_BYTES) else chunks
@@ -203,6 +217,19 @@ def make_dask_plan(
         square=cost_square + tau**2,
         passes=given.get("passes", PASSES if chosen == "splitting" else 1),
         save_every=given.get("save_every", SAVE_EVERY),
+        then="splitting" if has_second else None,
+    )  # fmt: skip
+
+
+def second_plan(plan: DaskPlan) -> DaskPlan:
+    """How the second solver of a plan goes on."""
+    assert plan.then == "splitting"
+    # Blocks of joined chunks stay what they are: each has its dual variables.
+    lanes = min(split_lanes((plan.nnz + plan.n) * plan.k), plan.chunks)
+    return replace(
+        plan, solver=plan.then, reason=f"{plan.solver} is slow here", then=None,
+        blocks=plan.chunks, lanes=plan.blocks if plan.blocks < plan.chunks else lanes,
+        passes=PASSES,
     )  # fmt: skip
 
 

@@ -80,4 +80,5 @@ def refuse_other(
 def decisive(plan: dict[str, Any]) -> dict[str, Any]:
     """What of a plan, as it is or out of JSON, changes the steps."""
     groups = [list(group) for group in plan["groups"]]
-    return {**plan, "groups": groups, "save_every": None}
+    # Checkpoints of plans that had one solver do not name a second.
+    return {"then": None, **plan, "groups": groups, "save_every": None}

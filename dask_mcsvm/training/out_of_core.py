@@ -22,7 +22,7 @@ from dask_mcsvm.formulations import relative_gap
 from ._budget import make_budget, returning_freed_memory
 from ._passes import EarlyShrink
 from .block_source import Source
-from .problem import Fit, OnEpoch
+from .problem import Fit, OnEpoch, counted_epochs, is_over
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Checkpoint
@@ -210,7 +210,7 @@ class _Loop:
             dual=last["dual"],
             gap=last["gap"],
             history=self.history,
-            n_iter=math.ceil(self.epochs),
+            n_iter=counted_epochs(self.epochs, self.max_epochs),
             converged=stop == "dual" or last["gap"] <= self.tol,
             stop=stop,
             dual_density=state.dual_density(),
@@ -278,7 +278,7 @@ class _Loop:
             return "gap"
         if self.next == "settled":
             return "dual"
-        return "max_epochs" if self.epochs >= self.max_epochs else None
+        return "max_epochs" if is_over(self.epochs, self.max_epochs) else None
 
     # -- checkpoint --------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,15 +25,19 @@ SCHEDULES: tuple[str, ...] = ("adaptive", "shrink", "uniform")
 STOPS: tuple[str, ...] = ("gap", "violation")
 
 
-#: When `auto` takes the splitting solver: so many rows, and a part common to all rows
-#: that is so long in units of 1/C, and so large a share of the rows' squares. Steps of one row at a
-#: time undo each other along that part. Measured as CPU seconds of sdm over those of splitting
+#: When `auto` begins with the splitting solver: its matrices take no longer than so many epochs of
+#: sdm, which would otherwise be tried first; and a part common to all rows is so long in units of
+#: 1/C, and so large a share of the rows' squares. Steps of one row at a time undo each other along
+#: that part. Measured as CPU seconds of sdm over those of splitting
 #: (Crammer-Singer, C = 1, gap 1e-3): digits, letter, satimage and covtype as they come 1.5 to 21 or
 #: more, made clusters with such a part 1.8 to 15. At a share of 0.36 to 0.48 it is 0.2 to 2, also
 #: with the same shape and scale: what then decides is whether the classes overlap, which nothing
 #: tells in advance. Standardized rows and rows of unit length are for sdm (0.04 to 2). There sdm
 #: begins, and splitting goes on from its dual variables if it turns out to be slow (see `local`).
-SPLITTING_ROWS, COMMON_LENGTH, COMMON_SHARE = 1000, 30.0, 0.5
+TRIAL, COMMON_LENGTH, COMMON_SHARE = 20.0, 30.0, 0.5
+#: Of the splitting solver: rows per feature of a Gram matrix, and how much less a multiply-add of
+#: such a matrix or of its inverse costs than one of an epoch.
+GRAM_ROWS, MATRIX_RATE = 4, 8
 
 
 class RowScale(NamedTuple):
@@ -50,18 +54,20 @@ def row_scale(X: npt.NDArray[Any], cost: float) -> RowScale | None:
     return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
 
 
-def splitting_fits(n: int, d: int, k: int) -> bool:
-    """Whether the splitting solver's matrices, one per class and two to work with, are small.
+def matrix_epochs(n: int, d: int, k: int) -> float:
+    """Epochs of sdm that take as long as the splitting solver's matrices.
 
-    They take at most half the room of the rows, and as little time to make as a few passes.
+    They are one per class, which take no more room than the rows, or one for all classes.
     """
-    is_large = n >= SPLITTING_ROWS and d <= SPLITTING_FEATURES
-    return is_large and 2 * (k + 2) * (d + 1) ** 2 <= n * d
+    d1 = d + 1
+    count = 1 if k * d1 > n else k
+    gram = min(n, count * GRAM_ROWS * d1) * d1**2 / 2
+    return (gram + count * d1**3) / (MATRIX_RATE * n * k * d1)
 
 
 def splitting_pays(n: int, d: int, k: int, scale: RowScale | None) -> str | None:
     """Why rows of this shape and scale are for the splitting solver; None where they are not."""
-    if scale is None or not splitting_fits(n, d, k):
+    if scale is None or d > SPLITTING_FEATURES or matrix_epochs(n, d, k) > TRIAL:
         return None
     share = scale.common / scale.square
     if scale.common < COMMON_LENGTH or share < COMMON_SHARE:
@@ -165,7 +171,7 @@ def make_plan(
         is_free = settings == check_solver_options("sdm", None)
         why = splitting_pays(n, d, k, scale) if is_free else None
         chosen, reason = ("splitting", why) if why else ("sdm", f"{kind} rows in memory")
-        if is_free and not is_sparse and not why and splitting_fits(n, d, k):
+        if is_free and not is_sparse and not why and d <= SPLITTING_FEATURES:
             then = "splitting"
     by_newton = chosen == "splitting"
     return Plan(
@@ -182,6 +188,19 @@ def make_plan(
         dtype=np.dtype(dtype).name,
         n_jobs=n_jobs,
         then=then,
+    )
+
+
+def begun_by_second(plan: Plan) -> Plan:
+    """The same fit, if it starts from one that the plan's second solver had to end."""
+    assert plan.then is not None
+    return replace(
+        plan,
+        solver=plan.then,
+        reason="it ended the fit that this one starts from",
+        schedule="newton",
+        cooling=False,
+        then=None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
     from dask_mcsvm.solvers.duals import Duals
 
 OnEpoch = Callable[[dict[str, Any]], bool | None]
+
+
+def is_over(epochs: float, max_epochs: int) -> bool:
+    """Whether no epoch is left, to the nearest: visits by preference are n·k scores on average."""
+    return round(epochs) >= max_epochs
+
+
+def counted_epochs(epochs: float, max_epochs: int) -> int:
+    """`n_iter_`: epochs begun, of which the last may have had a few scores more than its n·k."""
+    return min(ceil(epochs), max_epochs)
 
 
 @dataclass(frozen=True)
