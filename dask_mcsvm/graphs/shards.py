@@ -1,16 +1,18 @@
-"""Rows in shards: chunks are solved side by side from the same W, then their changes are combined.
+"""Rows in shards: blocks are solved side by side from the same W, then their changes are combined.
 
-An epoch is a row of steps. In a step some chunks, one per lane, each visit a slice of their rows
-from the weights the step before left behind; the sum of what they found is taken as far as an
-exact line search along it says [LINE], and the intercept follows softly [SOFT].
+An epoch is a row of steps. In a step each lane visits a slice of one of its blocks, from the W that
+all lanes have in common; each has a copy of it. The sum of what they changed, a few percent of the
+entries of W, is taken as far as an exact line search along it says [LINE], and the intercept
+follows softly [SOFT]. Only changes travel: the W of a lane, its rows and their variables stay.
 
-    rows c ─┐                                            ┌─ cs-settle  (chunk c)
-    shard c ┼─ cs-solve (chunk c) ─┐                     │
-    weights ┤                      ├─ cs-combine ─ weights (next step)
-    shard e ┼─ cs-solve (chunk e) ─┘                     │
-    rows e ─┘                                            └─ cs-settle  (chunk e)
+    rows c ─────┐                                        ┌─ cs-settle (block c)
+    shard c ────┼─ cs-solve (lane 0) ─ cs-found ─┐       │
+    weights 0 ──┘                                ├─ cs-combine ─ cs-solve (lane 0, next step)
+    weights 1 ──┐                                │       └────── cs-solve (lane 1, next step)
+    shard e ────┼─ cs-solve (lane 1) ─ cs-found ─┘
+    rows e ─────┘
 
-With one lane this is block minimization (Yu et al. 2012): one chunk after another. Of one chunk all
+With one lane this is block minimization (Yu et al. 2012): one block after another. Of one block all
 steps are one task, ``cs-solve``.
 """
 
@@ -69,7 +71,7 @@ class Shards:
     rows : Rows
     formulation : str
     lanes : int
-        Chunks that are solved side by side.
+        Blocks that are solved side by side; block c belongs to lane c modulo lanes.
     slices : int
         Into so many steps, at least, an epoch is cut.
     seed : int
@@ -119,7 +121,7 @@ class Shards:
             state[f"shard-{c}"] = key
         weights = self._weights(graph, {"weights": zeros, **state}, "start-{}")
         report = self._report(graph, "start-report", report_tally, weights, rows.n)
-        lanes, places = self._for_all_lanes(graph, weights, "start")
+        lanes, places = self._for_all_lanes(graph, weights, "start-lane")
         return Stage(graph, lanes | state, report, places)
 
     def epoch(self, state: State, epoch: int) -> Stage:
@@ -201,7 +203,7 @@ class Shards:
         report = self._report(
             graph, f"certify-report-{epoch}", report_bounds, closed, self.formulation
         )
-        lanes, places = self._for_all_lanes(graph, closed, f"renew-{epoch}")
+        lanes, places = self._for_all_lanes(graph, closed, f"renew-lane-{epoch}")
         return Stage(graph, lanes | now, report, places)
 
     def weights(self, state: State) -> list[tuple[npt.NDArray[np.intp], str]]:
@@ -294,7 +296,7 @@ class Shards:
             return {"weights": weights}, {}
         state, places = {}, {}
         for lane in range(self.lanes):
-            key = state[weights_name(lane)] = self._key(f"{name}-weights", lane)
+            key = state[weights_name(lane)] = self._key(name, lane)
             graph[key] = Task(key, renew_weights, TaskRef(weights))
             places[key] = lane
         return state, places

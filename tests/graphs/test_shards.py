@@ -84,15 +84,18 @@ def test_tasks_have_names_that_read_well(formulation):
     short = SHORT[formulation]
     assert {key[0] for key in start.graph} == {
         f"{short}-{name}"
-        for name in ("start-zeros", "start", "start-columns", "start-weights", "start-report")
-    }
+        for name in ("start-zeros", "start", "start-columns", "start-weights", "start-report",
+                     "start-lane")
+    }  # fmt: skip
     for epoch, stage in enumerate((first, second)):
-        names = {f"{short}-{name}-{epoch}" for name in ("solve", "change", "combine", "settle")}
-        assert {key[0] for key in stage.graph} == {*names, f"{short}-report-{epoch}"}
+        assert {key[0] for key in stage.graph} == {
+            f"{short}-{name}-{epoch}"
+            for name in ("solve", "weights", "found", "combine", "settle", "move", "report")
+        }
     assert {key[0] for key in proof.graph} == {
         f"{short}-{name}-2"
         for name in ("certify-columns", "certify-weights", "certify-rows", "certified",
-                     "certify-loss", "certify", "certify-report")
+                     "certify-loss", "certify", "certify-report", "renew-lane")
     }  # fmt: skip
 
 
@@ -100,7 +103,9 @@ def test_a_stage_reads_the_rows_and_the_state_before_and_nothing_older():
     solver, start, first, second, proof = stages()
     assert outside(start) == set(solver.held)
     for before, stage in ((start, first), (first, second), (second, proof)):
-        assert outside(stage) == set(before.state.values()) | set(solver.held)
+        lanes = {key for name, key in before.state.items() if name.startswith("weights-")}
+        unread = lanes if stage is proof else set()  # one W is as good as the others
+        assert outside(stage) == set(before.state.values()) - unread | set(solver.held)
         assert stage.state.keys() == before.state.keys()
         assert set(stage.state.values()) <= set(stage.graph)
         assert stage.report in stage.graph
@@ -112,19 +117,58 @@ def test_an_epoch_has_as_many_tasks_as_its_plan_says(lanes, slices):
     chunks = 4
     parts = max(1, -(-slices * lanes // chunks))
     steps = parts * -(-chunks // lanes)
-    for stage in (first, second):  # solve, change and settle of each part; combine; one report
-        assert len(stage.graph) == 3 * parts * chunks + steps + 1
+    # Of each part solve, weights, found and settle; combine; lanes that rest, and all at the end.
+    tasks = 4 * parts * chunks + steps + (lanes * steps - parts * chunks) + lanes
+    if lanes == 1:  # solve, shard and weights
+        tasks = 3 * parts * chunks
+    for stage in (first, second):
+        assert len(stage.graph) == tasks + 1
         combines = [task for key, task in stage.graph.items() if "combine" in key[0]]
-        assert max(len(task.dependencies) for task in combines) <= lanes + 1
+        assert max((len(task.dependencies) for task in combines), default=1) <= lanes
     assert steps >= slices
     assert solver.parts == parts
-    assert len(proof.graph) == 4 * chunks + 3
+    assert len(proof.graph) == 4 * chunks + 3 + lanes * (lanes > 1)
 
 
 def test_an_epoch_visits_every_part_of_every_chunk_once():
     _, _, first, _, _ = stages(lanes=3, slices=7)
-    places = [key[2:] for key in first.graph if key[0] == "cs-solve-0"]
-    assert sorted(places) == [(part, c) for part in range(6) for c in range(4)]
+    solves = [task for key, task in first.graph.items() if key[0] == "cs-solve-0"]
+    slices = sorted((task.args[4].part, task.args[4].seed[2]) for task in solves)
+    assert slices == [(part, c) for part in range(6) for c in range(4)]
+
+
+def test_a_lane_keeps_its_blocks_and_its_weights():
+    """So that all it needs is where its last step was."""
+    _, start, first, _, _ = stages(lanes=2, slices=4)
+    weights, blocks = dict(first.state), {0: set(), 1: set()}
+    for lane, name in enumerate(("weights", "weights-1")):
+        key = weights[name]
+        while key != start.state[name]:
+            task = first.graph[key]
+            if task.key[0].startswith("cs-solve"):
+                blocks[lane].add(task.args[4].seed[2])
+            key = next(
+                k for k in task.dependencies
+                if k[0].startswith(("cs-weights", "cs-solve", "cs-start-lane"))
+            )  # fmt: skip
+    assert blocks == {0: {0, 2}, 1: {1, 3}}
+
+
+def test_every_lane_begins_in_a_place_of_its_own():
+    _, start, first, _, proof = stages(lanes=2, slices=4)
+    assert [start.places[start.state[name]] for name in ("weights", "weights-1")] == [0, 1]
+    assert [proof.places[proof.state[name]] for name in ("weights", "weights-1")] == [0, 1]
+    assert not first.places
+
+
+@every_formulation
+def test_all_lanes_have_the_same_weights_after_every_epoch(formulation):
+    run = Steps(Toy(chunks=(20, 25, 15), dtype="float32"), formulation, lanes=2, slices=5)
+    for epoch in range(4):
+        run.epoch(epoch)
+        one, two = run.block("weights"), run.block("weights-1")
+        assert one.W.tobytes() == two.W.tobytes()
+        assert pickle.dumps(one[1:]) == pickle.dumps(two[1:])
 
 
 def test_two_runs_share_no_key():
@@ -236,7 +280,7 @@ def test_a_state_read_back_is_the_same_to_the_last_bit(many, dtype):
     for name in run.state:
         block = run.block(name)
         again = type(block).from_arrays(block.arrays())
-        assert type(block) is (Weights if name == "weights" else Shard)
+        assert type(block) is (Weights if name.startswith("weights") else Shard)
         assert pickle.dumps(again.arrays()) == pickle.dumps(block.arrays())
         assert type(again) is type(block)
 

@@ -1,0 +1,70 @@
+"""What a lane changed of W: listed, taken back to the last bit, and added up."""
+
+import numpy as np
+import pytest
+
+from dask_mcsvm.solvers.change import (
+    Change,
+    add_change,
+    no_change,
+    square_of,
+    take_back,
+    total_change,
+)
+
+SHAPE = (41, 9)
+
+
+def random_change(rng, *, shift=False, dtype=np.float32):
+    """Some entries of all rows but the last."""
+    places = np.flatnonzero(rng.random((SHAPE[0] - 1) * SHAPE[1]) < 0.2)
+    values = rng.normal(size=places.size).astype(dtype)
+    common = rng.normal(size=SHAPE[0]) * (rng.random(SHAPE[0]) < 0.5)
+    return Change(places, values, common.astype(dtype) if shift else np.empty(0, dtype))
+
+
+def dense(change):
+    W = np.zeros(SHAPE)
+    add_change(W, change.places, change.values.astype(float), change.shift.astype(float))
+    return W
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shift", [False, True], ids=["entries", "shift"])
+def test_what_visits_change_is_listed_and_undone(shift, dtype):
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=SHAPE).astype(dtype)
+    applied, made = (random_change(rng, shift=shift, dtype=dtype) for _ in range(2))
+    W = before.copy()
+    add_change(W, *applied)
+    start = W.copy()
+    add_change(W, made.places, made.values, np.empty(0, dtype))
+    W[-1] += 1  # the intercept is no part of it
+    found, along = take_back(before, applied, W, made.shift)
+    assert W[:-1].tobytes() == start[:-1].tobytes()
+    np.testing.assert_array_equal(found.places, made.places)
+    np.testing.assert_allclose(found.values, made.values, rtol=0, atol=1e-6)
+    assert found.shift is made.shift
+    np.testing.assert_allclose(along, np.sum(start * dense(found)), rtol=1e-5)
+    np.testing.assert_allclose(square_of(*found, SHAPE[1]), np.sum(dense(found) ** 2), rtol=1e-5)
+
+
+def test_a_long_list_grows(monkeypatch):
+    before = np.zeros((40_000, 3), np.float32)
+    W = before + 1
+    found, along = take_back(before, no_change(W), W, np.empty(0, np.float32))
+    np.testing.assert_array_equal(found.places, np.arange(3 * 39_999))
+    assert np.all(found.values == 1)
+    assert not W[:-1].any()
+    assert along == 0
+
+
+@pytest.mark.parametrize("shift", [False, True], ids=["entries", "shift"])
+def test_the_sum_of_changes_is_in_order_and_exact(shift):
+    rng = np.random.default_rng(1)
+    changes = [random_change(rng, shift=shift) for _ in range(3)]
+    total = total_change(changes)
+    assert np.all(np.diff(total.places) > 0)
+    np.testing.assert_allclose(dense(total), sum(map(dense, changes)), atol=1e-6)
+    alone = total_change(changes[:1])
+    assert alone.places is changes[0].places
