@@ -44,6 +44,7 @@ class Meeting:
     passes: int
     whole: bool  # visit every row once, whatever its preference
     theta: float  # how much a change of the intercepts weighs [TRADE]
+    visits: int  # between two moves of them, at least
     first: tuple[bool, ...]  # whether it is the group's first of the epoch: its tally begins anew
 
     def rng(self, *more: int) -> np.random.Generator:
@@ -120,24 +121,48 @@ def meet(
     What it did is counted for the first of them.
     """
     theta = meeting.theta if tau != 0 else 1.0
-    root = np.sqrt(theta)
-    W, bias = np.concatenate([group.W for group in groups], axis=1), all_bias(groups)
-    start = W[-1] + theta * (bias - W[-1])  # [TRADE]
-    W[-1] = start / root
-    begun = W[-1].astype(np.float64)
+    W = np.concatenate([group.W for group in groups], axis=1)
+    trade = Trade(theta, all_bias(groups))
     tables = seated(groups, duals, rows, classes, tau, theta, meeting.step)
     tools = Tools(duals.average.copy(), np.empty(0, W.dtype), make_scratch(W.shape[1], W.dtype))
-    done = Tally()
+    done, visited = Tally(), 0
+    trade.open(W)
     for turn in range(meeting.passes):
         orders = [table.order(meeting, side, turn) for side, table in enumerate(tables)]
         for side, order in turns(orders):
+            if visited >= meeting.visits:
+                trade.close(W)
+                trade.open(W)
+                visited = 0
             done = done.plus(tables[side].sweep(order, W, tools)[:3])
-    moved = (W[-1] - begun) / root
-    W[-1] *= W.dtype.type(root)
-    # The kernels maximized with start + theta·moved for an intercept; in the dual it is bias.
-    owed = float(np.sum(moved * (start - bias) + 0.5 * (theta - 1) * np.square(moved)))
-    tally = (done.gain + owed, done.violation, done.work)
-    return risen(groups, duals, tables, W, bias + moved, tools.average, tally, meeting)
+            visited += order.size
+    trade.close(W)
+    tally = (done.gain + trade.owed, done.violation, done.work)
+    return risen(groups, duals, tables, W, trade.bias, tools.average, tally, meeting)
+
+
+class Trade:
+    """The intercepts of a visit: those in the scores follow those that alpha makes [TRADE]."""
+
+    def __init__(self, theta: float, bias: npt.NDArray[np.float64]) -> None:
+        self.theta, self.root, self.bias = theta, np.sqrt(theta), bias
+        self.owed = 0.0  # rise of the dual beyond what the kernels saw
+        self.start = self.begun = np.zeros(bias.size)
+
+    def open(self, W: npt.NDArray[Any]) -> None:
+        """Before some visits: move, and weigh a change by theta."""
+        self.start = W[-1] + self.theta * (self.bias - W[-1])
+        W[-1] = self.start / self.root
+        self.begun = W[-1].astype(np.float64)
+
+    def close(self, W: npt.NDArray[Any]) -> None:
+        """After them."""
+        moved = (W[-1] - self.begun) / self.root
+        W[-1] *= W.dtype.type(self.root)
+        # The kernels maximized with start + theta·moved for an intercept; in the dual it is bias.
+        less = 0.5 * (self.theta - 1) * np.square(moved)
+        self.owed += float(np.sum(moved * (self.start - self.bias) + less))
+        self.bias = self.bias + moved
 
 
 def seated(

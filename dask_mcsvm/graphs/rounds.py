@@ -25,6 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
+from dask_mcsvm.solvers.intercept import visits_between_moves
+
 from ._blocks import PairDuals, RoundWeights
 from ._pairs import (
     Meeting,
@@ -140,7 +142,7 @@ class Rounds:
                         meeting = Meeting(
                             self.seed, epoch, members, step, part, self.slices, self.passes,
                             epoch % self.recall == 0, self.theta(epoch),
-                            tuple(g not in met for g in members),
+                            visits_between_moves(self.rows.n), tuple(g not in met for g in members),
                         )  # fmt: skip
                         met |= set(members)
                         key = (f"ww-pair-{epoch}", self.run, part, r, *members, step)

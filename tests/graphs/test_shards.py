@@ -10,7 +10,8 @@ from graphs.runs import Toy
 from reference import solve
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.graphs._shard_tasks import Weights, report_tally
+from dask_mcsvm.graphs._alone import solve_epoch
+from dask_mcsvm.graphs._shard_tasks import Weights, combine_slices, report_tally, solve_rows
 from dask_mcsvm.graphs.shards import SHORT, Shards
 from dask_mcsvm.solvers.shard import Shard, slice_visits
 
@@ -238,6 +239,27 @@ def test_one_chunk_in_one_task_takes_the_steps_of_a_task_per_slice(formulation, 
         assert one.gain == pytest.approx(other.gain, abs=1e-9)
         assert one.gap == pytest.approx(other.gap)
     np.testing.assert_allclose(alone.block("weights").W, beside.block("weights").W, atol=1e-9)
+
+
+@every_formulation
+@pytest.mark.parametrize("k", [6, 70], ids=["few", "many"])
+def test_a_task_moves_the_intercept_as_often_as_a_lane_alone(formulation, k):
+    """A slice of 60 visits, ten moves: nine of them in the task, the last where it is combined."""
+    toy = Toy(n=60, k=k, chunks=(60,))
+    run = Steps(toy, formulation, lanes=1, slices=1)
+    (rows,), how = run.data.values(), run.solver._slice_of(0, 0, 0)
+    assert how.visits == 6
+    shard, weights = run.block("shard-0"), run.block("weights")
+    for epoch in range(3):
+        how = how._replace(seed=(3, epoch, 0))
+        alone, expected = solve_epoch(rows, shard, weights, how)
+        shard, found = solve_rows(rows, shard, weights, how)
+        weights = combine_slices(weights, [found], chunks=[0], lanes=1, rho=how.rho, first=True)
+        for name in ("W", "own", "pull", "gaps", "tally"):
+            one, other = getattr(weights, name), getattr(expected, name)
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * abs(weights.W).max())
+        assert weights.dual == pytest.approx(expected.dual)
+        np.testing.assert_allclose(shard.seen, alone.seen, rtol=1e-7, atol=1e-9)
 
 
 @every_formulation

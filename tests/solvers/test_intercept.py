@@ -16,7 +16,12 @@ from solvers.small import (
     with_constant,
 )
 
-from dask_mcsvm.solvers.intercept import stiffness
+from dask_mcsvm.solvers.intercept import (
+    SoftIntercept,
+    cut_visits,
+    stiffness,
+    visits_between_moves,
+)
 
 every_loss = pytest.mark.parametrize("name", NAMES)
 dense_or_csr = pytest.mark.parametrize("csr", [False, True], ids=["dense", "csr"])
@@ -45,6 +50,41 @@ def test_stiffness_is_what_rows_weigh_beside_the_constant_feature():
     assert stiffness(10, 1.0, 1.0) == 1.0, "few rows"
     assert stiffness(10_000, 1.0, 0.0) == 1.0, "no intercept"
     assert stiffness(10_000, 0.0, 1.0) == 1.0, "nothing but an intercept"
+
+
+def test_the_intercept_moves_ten_times_a_sweep_and_after_4096_visits_at_the_latest():
+    for n in (1, 9, 10, 95, 11_314, 40_960, 1_800_000, 10**9):
+        visits = visits_between_moves(n)
+        assert 1 <= visits <= 4096
+        assert n < 10 or n / visits >= 10
+    assert visits_between_moves(40_960) == visits_between_moves(10**9) == 4096
+    slices = cut_visits(np.arange(1_000_000), visits_between_moves(1_000_000))
+    assert max(part.size for part in slices) <= 4200
+    np.testing.assert_array_equal(np.concatenate(slices), np.arange(1_000_000))
+    assert len(cut_visits(np.arange(11_313), visits_between_moves(11_314))) == 10
+    assert len(cut_visits(np.arange(0), 5)) == 1, "a sweep over nothing"
+
+
+def test_an_intercept_of_very_many_rows_is_as_stiff_as_that_of_many():
+    assert stiffness(10**9, 1.0, 1.0) == stiffness(10**5, 1.0, 1.0) == pytest.approx(10 / 4096)
+
+
+def test_the_mean_of_what_lanes_make_of_the_multiplier_is_that_of_moves_made_together():
+    rng = np.random.default_rng(0)
+    changes, W = rng.normal(size=(3, 4, 5)), np.zeros((1, 5))  # moves, lanes, classes
+    together, *lanes = (SoftIntercept(0.3, 5, lanes=4) for _ in range(5))
+    start = rng.normal(size=5)
+    for one in (together, *lanes):
+        one.own, one.pull = start, 2 * start
+    for change in changes:
+        together.own = together.own + change.sum(axis=0)
+        together.move(W)
+        for lane, own in zip(lanes, change, strict=True):
+            lane.loosen(W, np.empty(0))
+            W[-1] += own * lane.root
+            lane.take(W, np.empty(0))
+            lane.move(W)
+    np.testing.assert_allclose(np.mean([lane.pull for lane in lanes], axis=0), together.pull)
 
 
 @every_loss
