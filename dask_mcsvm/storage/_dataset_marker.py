@@ -75,7 +75,7 @@ def _check_offsets(marker: dict[str, Any], fault: Any) -> None:
 def _arrays(marker: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and dtype of every array that a dataset must have."""
     n, nnz = marker["n"], marker["nnz"]
-    arrays = {"y": ((n,), "<i4")}
+    arrays: dict[str, tuple[tuple[int, ...], str]] = {"y": ((n,), "<i4")}
     if marker["sparse"]:
         arrays |= {
             "X/data": ((nnz,), marker["dtype"]),

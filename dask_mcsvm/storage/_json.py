@@ -140,8 +140,8 @@ def decode_classes(encoded: Mapping[str, Any]) -> npt.NDArray[Any]:
         fits = isinstance(encoded["dtype"], str) and isinstance(values, list)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError("the classes are damaged") from None
-    allowed = {"O": {str}, "U": {str}, "b": {bool}, "i": {int}, "u": {int}, "f": {float}}
-    if not fits or not kinds <= allowed.get(dtype.kind, set()):
+    allowed: dict[str, type[Any]] = {"O": str, "U": str, "b": bool, "i": int, "u": int, "f": float}
+    if not fits or not kinds <= {allowed.get(dtype.kind)}:
         raise ValueError("the classes are damaged")
     # The width of strings is a claim, and each label takes as much memory.
     if 4 * longest < dtype.itemsize and dtype.itemsize * len(values) > 1 << 28:
