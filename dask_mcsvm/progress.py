@@ -277,7 +277,7 @@ def duration(seconds: float) -> str:
     Examples
     --------
     >>> [duration(s) for s in (0.4, 12.3, 100, 7300)]
-    ['1 s', '12 s', '1 min 40 s', '2 h 02 min']
+    ['1 s', '12 s', '1 min 40 s', '2 h 01 min']
     """
     whole = max(1, round(seconds))
     if whole < 60:

@@ -51,12 +51,13 @@ def cached_njit(options: dict[str, Any], function: Callable[..., Any]) -> Any:
     folder = _spare_folder_said_once()
     if folder is None:
         return numba.njit(**options)(function)
-    chosen = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = folder  # for this function: others may have found a place
+    config: Any = numba.config
+    chosen = config.CACHE_DIR
+    config.CACHE_DIR = folder  # for this function: others may have found a place
     try:
         return numba.njit(cache=True, **options)(function)
     finally:
-        numba.config.CACHE_DIR = chosen
+        config.CACHE_DIR = chosen
 
 
 @cache

@@ -38,7 +38,7 @@ class Sizes:
     block_entries: int = 2 << 20  # nonzeros of a row block that the user did not size
     block_rows: int = 1 << 20  # rows of it at most, should they be nearly empty
     chunk_rows: int = 1 << 18  # rows of y, sample_weight and indptr
-    dense_bytes: int = 2 << 20  # a chunk of dense rows; four are a block
+    dense_bytes: int = 8 << 20  # a chunk, and a row block, of dense rows
 
 
 SIZES = Sizes()
@@ -256,7 +256,7 @@ def _dense_cut(n: int, row_bytes: int, block_rows: int | None) -> tuple[int, int
     """Rows of a block, and of a chunk: a block is one chunk, or if large a number of them."""
     fit = max(1, SIZES.dense_bytes // row_bytes)
     if block_rows is None:
-        return min(4 * fit, n), min(fit, n)
+        return min(fit, n), min(fit, n)
     block_rows = min(block_rows, n)
     pieces = -(-block_rows // (2 * fit))
     even = [p for p in range(pieces, 2 * pieces + 1) if block_rows % p == 0]

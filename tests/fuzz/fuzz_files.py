@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -65,32 +66,47 @@ def checkpointed(name: str, folder: Path, **more) -> LinearMCSVC:
         **CHECKPOINTS[name], **more,
     )  # fmt: skip
     if "memory_limit" in CHECKPOINTS[name]:
-        return model.fit(sources() / "csr")
+        return model.fit(source("csr"))
     chunks = (30, -1)
     return model.fit(da.from_array(X, chunks=chunks), da.from_array(y, chunks=30))
 
 
 @cache
-def sources() -> Path:
-    """One whole file of each kind, in a folder of this process."""
+def folder_of_files() -> Path:
+    """A folder of this process."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-files-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def source(name: str) -> Path:
+    """A whole file of some kind, made when it is asked for."""
+    folder = folder_of_files()
     X, y = rows()
     names = np.array(["ham", "spam", "egg & bacon"])[y]
-    LinearMCSVC(random_state=0).fit(X, names).save(folder / "linear", notes={"from": [1, {}]})
-    LinearMCSVC(random_state=0).fit(sp.csr_matrix(X), y).sparsify().save(folder / "sparse")
-    for kernel in ("rbf", "linear"):
-        LaRankSVC(kernel=kernel, random_state=0).fit(X, names).save(folder / f"larank {kernel}")
-    stream = LaRankSVC(random_state=0).partial_fit(sp.csr_matrix(X), y, classes=[0, 1, 2])
-    stream.save(folder / "larank csr")
-    write_dataset(folder / "csr", sp.csr_matrix(X), names, block_rows=20, sample_weight=y + 1.0)
-    write_dataset(folder / "dense", X.astype(np.float32), y, block_rows=40)
-    for name in CHECKPOINTS:
-        try:
-            checkpointed(name, folder, callbacks=(stop_after_two,))
-        except Stopped:
-            continue
-        raise AssertionError("a fit of two epochs ended by itself")
-    return folder
+    match name:
+        case "linear":
+            LinearMCSVC(random_state=0).fit(X, names).save(folder / name, notes={"from": [1, {}]})
+        case "sparse":
+            LinearMCSVC(random_state=0).fit(sp.csr_matrix(X), y).sparsify().save(folder / name)
+        case "larank rbf" | "larank linear":
+            LaRankSVC(kernel=name.split()[1], random_state=0).fit(X, names).save(folder / name)
+        case "larank csr":
+            stream = LaRankSVC(random_state=0).partial_fit(sp.csr_matrix(X), y, classes=[0, 1, 2])
+            stream.save(folder / name)
+        case "csr":
+            weight = y + 1.0
+            write_dataset(
+                folder / name, sp.csr_matrix(X), names, block_rows=20, sample_weight=weight
+            )
+        case "dense":
+            write_dataset(folder / name, X.astype(np.float32), y, block_rows=40)
+        case _:
+            with suppress(Stopped):
+                checkpointed(name, folder, callbacks=(stop_after_two,))
+                raise AssertionError("a fit of two epochs ended by itself")
+    return folder / name
 
 
 @cache
@@ -175,7 +191,7 @@ def walk(value):
 def damaged(rng: Rng, name: str, folder: str) -> tuple[Path, bool]:
     """A copy of a file with some damage, and whether JSON was changed on purpose."""
     target = Path(folder, "it")
-    shutil.copytree(sources() / name, target)
+    shutil.copytree(source(name), target)
     done = [damage(rng, target) for _ in range(int(rng.integers(1, 3)))]
     return target, any("tamper" in how or "swap" in how or "grow" in how for how in done)
 
@@ -184,7 +200,7 @@ def case_model(rng: Rng) -> None:
     name = str(rng.choice(["linear", "sparse", "larank rbf", "larank linear", "larank csr"]))
     kind = LaRankSVC if name.startswith("larank") else LinearMCSVC
     X, y = rows()
-    expected = kind.load(sources() / name).decision_function(X)
+    expected = kind.load(source(name)).decision_function(X)
     with tempfile.TemporaryDirectory() as folder:
         path, meant = damaged(rng, name, folder)
         if rng.random() < 0.2:
@@ -205,7 +221,7 @@ def case_model(rng: Rng) -> None:
 
 def case_dataset(rng: Rng) -> None:
     name = str(rng.choice(["csr", "dense"]))
-    whole = open_dataset(sources() / name)
+    whole = open_dataset(source(name))
     expected = read_all(whole)
     with tempfile.TemporaryDirectory() as folder:
         path, meant = damaged(rng, name, folder)
@@ -233,7 +249,7 @@ def case_checkpoint(rng: Rng) -> None:
     name = str(rng.choice(list(CHECKPOINTS)))
     whole = fitted(name)
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(sources() / name, Path(folder, name))
+        shutil.copytree(source(name), Path(folder, name))
         done = [damage(rng, Path(folder, name)) for _ in range(int(rng.integers(1, 3)))]
         model = checkpointed(name, Path(folder), resume=True)
         check(model.gap_ >= -1e-6, f"a gap below zero: {model.gap_}")
@@ -309,13 +325,6 @@ def read_text(text: str) -> tuple[np.ndarray, list[str]]:
     return dense if from_zero else dense[:, 1:], labels
 
 
-def prepare() -> None:
-    """Make the files, which also compiles most of what will run."""
-    atexit.register(shutil.rmtree, sources(), ignore_errors=True)
-    for name in CHECKPOINTS:
-        fitted(name)
-
-
 def case(rng: Rng) -> None:
     with dask.config.set(scheduler="threads", num_workers=2):
         chosen = rng.choice([case_model, case_dataset, case_checkpoint, case_text],
@@ -324,4 +333,4 @@ def case(rng: Rng) -> None:
 
 
 if __name__ == "__main__":
-    main(case, __file__, cases="files", prepare=prepare)
+    main(case, __file__, cases="files")

@@ -19,6 +19,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import dask
@@ -255,6 +256,7 @@ def verdict(name: str, folder: Path, status: int | None, allowed: tuple[int, ...
 def case(rng: Rng) -> None:
     name = str(rng.choice(list(JOBS)))
     job, look = JOBS[name]
+    prepare(name)
     sent = signal.SIGINT if name == "partial_fit" or rng.random() < 0.3 else signal.SIGKILL
     with tempfile.TemporaryDirectory() as where:
         folder = Path(where)
@@ -272,20 +274,21 @@ def case(rng: Rng) -> None:
         verdict(f"looking at what {name} left", folder, status, (0,))
 
 
-def prepare() -> None:
-    """Compile what the jobs run, in children, so that signals find them at work."""
-    for name, (job, look) in JOBS.items():
-        with tempfile.TemporaryDirectory() as where:
-            child = forked(job, Path(where))
-            wait_until_ready(1200)
-            if not name.startswith("fit"):
-                os.kill(child, signal.SIGINT)
-            verdict(name, Path(where), ended(child, 1200), (0, 130))
-            verdict(name, Path(where), ended(forked(look, Path(where)), 1200), (0,))
-            drain()
+@cache
+def prepare(name: str) -> None:
+    """Compile what a job runs, in children, so that signals find it at work."""
+    job, look = JOBS[name]
+    with tempfile.TemporaryDirectory() as where:
+        child = forked(job, Path(where))
+        wait_until_ready(1200)
+        if not name.startswith("fit"):
+            os.kill(child, signal.SIGINT)
+        verdict(name, Path(where), ended(child, 1200), (0, 130))
+        verdict(name, Path(where), ended(forked(look, Path(where)), 1200), (0,))
+        drain()
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as whole:
         WHOLE = Path(whole)
-        main(case, __file__, cases="kills", timeout=600.0, prepare=prepare)
+        main(case, __file__, cases="kills", timeout=600.0)

@@ -98,13 +98,12 @@ def outcome(case: Case, seed: int) -> tuple[str, str]:
 # The child --------------------------------------------------------------------------------------
 
 
-def work(case: Case, prepare: Callable[[], object]) -> None:
+def work(case: Case) -> None:
     """Answer every seed on stdin with a line of JSON on what stdout was; "ready" comes first."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)  # prints of the package do not mix with answers
-        prepare()
         answers.write("ready\n")
         answers.flush()
         for line in sys.stdin:
@@ -172,11 +171,10 @@ def main(
     *,
     cases: str = "inputs",
     timeout: float = 300.0,
-    prepare: Callable[[], object] = lambda: None,
 ) -> None:
     """The command line of a fuzzer; exits with 1 if anything went wrong.
 
-    `timeout` leaves room for compilation; `prepare` is called in every child before the first case.
+    `timeout` leaves room for compilation.
     """
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="stop after so long")
@@ -187,7 +185,7 @@ def main(
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        work(case, prepare)
+        work(case)
     elif given.case is not None:
         faulthandler.enable()
         case(np.random.default_rng(given.case))
