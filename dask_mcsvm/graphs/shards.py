@@ -272,7 +272,7 @@ class Shards:
         seed = (self.seed, epoch, c)
         return SliceOf(
             self.formulation, seed, part, self.parts, self.rows.tau, self.rho, self.lanes,
-            visits_between_moves(self.rows.n),
+            visits_between_moves(self.rows.n, self.lanes),
         )  # fmt: skip
 
     def _pick(self, graph: Graph, name: str, solved: Key, place: int) -> TaskRef:

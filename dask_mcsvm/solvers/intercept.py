@@ -6,8 +6,8 @@ import numpy as np
 
 #: Stiffness in the unit of mean ‖x‖² / (tau² m), m visits between two moves of the intercept: with
 #: 1 the m rows would undo in those visits what b moved, if all of them answered. Not all do; 1 to
-#: 10 take the same epochs on texts of 6,000 to 1,800,000 rows with tau = 1, and 10 also where tau is
-#: large (reuters52, tau = 10: 14 epochs with 1, 12 with 10).
+#: 10 take the same epochs on texts of 6,000 to 1,800,000 rows with tau = 1, and 10 with a large
+#: tau, too (reuters52, tau = 10: 14 epochs with 1, 12 with 10).
 SOFT = 10.0
 #: The intercept moves so many times in a sweep ...
 MOVES = 10
@@ -25,22 +25,24 @@ SOFTEST = 2.0**-60
 UNIFORM_PACE = 0.3
 
 
-def visits_between_moves(n: int) -> int:
-    """After so many visits to n rows the intercept moves."""
-    return max(1, min(MOST_VISITS, n // MOVES))
+def visits_between_moves(n: int, lanes: int = 1) -> int:
+    """After so many visits by each lane, of n rows in all, the intercept moves."""
+    return max(1, min(MOST_VISITS, n // MOVES) // lanes)
 
 
-def stiffness(n: int, mean_square: float, tau: float) -> float:
+def stiffness(visits: int, mean_square: float, tau: float) -> float:
     """rho in (0, 1]: what an intercept answers to a change while a slice of visits runs.
 
     Parameters
     ----------
+    visits : int
+        Those of a lane between two moves of the intercept.
     mean_square : float
         Mean ‖x_i‖², the constant feature apart.
     """
     if tau == 0 or mean_square == 0:
         return 1.0
-    rho = SOFT * mean_square / (tau**2 * visits_between_moves(n))
+    rho = SOFT * mean_square / (tau**2 * visits)
     return min(1.0, max(SOFTEST, rho))
 
 

@@ -118,7 +118,8 @@ class SequentialDual:
     def _soften(self, tau: float, warm: bool) -> None:
         """Let visits see a soft intercept, unless it weighs little beside the features."""
         self.visit_data = self.data
-        rho = stiffness(self.n, float(self.data.square.mean()) - tau**2, tau)
+        mean_square = float(self.data.square.mean()) - tau**2
+        rho = stiffness(visits_between_moves(self.n), mean_square, tau)
         if rho == 1.0:
             return
         self.soft = SoftIntercept(rho, self.k)

@@ -126,7 +126,7 @@ class BlockMinimization:
             used += rows.y.size
             self.cost += float(rows.C.sum())
             self.shards.put(b, shard)
-        self.rho = stiffness(self.n, squares / max(1, used), self.tau)
+        self.rho = stiffness(visits_between_moves(self.n), squares / max(1, used), self.tau)
         self._renew(exact, shift, linear)
 
     def sweep(self) -> Tally:

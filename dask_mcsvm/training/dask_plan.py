@@ -20,7 +20,7 @@ from dask_mcsvm.graphs.schedule import balanced_groups, default_groups, ww_costs
 from dask_mcsvm.graphs.shards import Shards
 from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import Solver
-from dask_mcsvm.solvers.intercept import stiffness
+from dask_mcsvm.solvers.intercept import stiffness, visits_between_moves
 
 from .plan import (
     BY_GROUPS,
@@ -210,10 +210,11 @@ def make_dask_plan(
     slices = given.get("slices", slices)
     if is_dealt:
         blocks = lanes * slices
+    visits = visits_between_moves(n, lanes if chosen == "shards" else 1)
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
         dtype=dtype.name, chunks=chunks, blocks=blocks if chosen == "shards" else chunks,
-        lanes=lanes, slices=slices, groups=groups, rho=stiffness(n, mean_square, tau),
+        lanes=lanes, slices=slices, groups=groups, rho=stiffness(visits, mean_square, tau),
         square=cost_square + tau**2,
         passes=given.get("passes", PASSES if chosen == "splitting" else 1),
         save_every=given.get("save_every", SAVE_EVERY),

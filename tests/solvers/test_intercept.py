@@ -45,11 +45,11 @@ def epochs_to(run, gap, most=2000):
 
 
 def test_stiffness_is_what_rows_weigh_beside_the_constant_feature():
-    assert stiffness(10_000, 1.0, 1.0) == pytest.approx(0.01)
-    assert stiffness(10_000, 4.0, 2.0) == pytest.approx(0.01)
-    assert stiffness(10, 1.0, 1.0) == 1.0, "few rows"
-    assert stiffness(10_000, 1.0, 0.0) == 1.0, "no intercept"
-    assert stiffness(10_000, 0.0, 1.0) == 1.0, "nothing but an intercept"
+    assert stiffness(1000, 1.0, 1.0) == pytest.approx(0.01)
+    assert stiffness(1000, 4.0, 2.0) == pytest.approx(0.01)
+    assert stiffness(1, 1.0, 1.0) == 1.0, "few rows"
+    assert stiffness(1000, 1.0, 0.0) == 1.0, "no intercept"
+    assert stiffness(1000, 0.0, 1.0) == 1.0, "nothing but an intercept"
 
 
 def test_the_intercept_moves_ten_times_a_sweep_and_after_4096_visits_at_the_latest():
@@ -58,15 +58,12 @@ def test_the_intercept_moves_ten_times_a_sweep_and_after_4096_visits_at_the_late
         assert 1 <= visits <= 4096
         assert n < 10 or n / visits >= 10
     assert visits_between_moves(40_960) == visits_between_moves(10**9) == 4096
+    assert visits_between_moves(10**9, lanes=4) == 1024, "those of all lanes count"
     slices = cut_visits(np.arange(1_000_000), visits_between_moves(1_000_000))
     assert max(part.size for part in slices) <= 4200
     np.testing.assert_array_equal(np.concatenate(slices), np.arange(1_000_000))
     assert len(cut_visits(np.arange(11_313), visits_between_moves(11_314))) == 10
     assert len(cut_visits(np.arange(0), 5)) == 1, "a sweep over nothing"
-
-
-def test_an_intercept_of_very_many_rows_is_as_stiff_as_that_of_many():
-    assert stiffness(10**9, 1.0, 1.0) == stiffness(10**5, 1.0, 1.0) == pytest.approx(10 / 4096)
 
 
 def test_the_mean_of_what_lanes_make_of_the_multiplier_is_that_of_moves_made_together():
