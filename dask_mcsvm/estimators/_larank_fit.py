@@ -31,6 +31,19 @@ class Outcome:
         return (self.primal - self.dual) / self.primal if self.primal > 0 else self.primal
 
 
+def costs_of(C: float, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """C_i of each row (or class), whose sum the objective must be able to hold."""
+    with np.errstate(over="ignore"):
+        costs = C * weights
+        total = float(costs.sum())
+    if not np.isfinite(total):
+        raise ValueError(
+            f"C={C:g} times the weights overflows float64; lower C, or divide sample_weight and "
+            "class_weight by their mean."
+        )
+    return costs
+
+
 def order_of(n: int, shuffle: bool, seed: int, *place: int) -> npt.NDArray[np.int64]:
     """The order of n rows; `place` says which visit of which rows it is."""
     if not shuffle:

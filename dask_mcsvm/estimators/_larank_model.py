@@ -49,7 +49,13 @@ class Scorer:
         widest = max(self.n_classes, self.support.shape[0], 1)
         step = max(1, BLOCK_BYTES // (8 * widest))
         for start in range(0, X.shape[0], step):
-            out[start : start + step] = self._scores(X[start : start + step])
+            with np.errstate(over="ignore", invalid="ignore"):
+                out[start : start + step] = self._scores(X[start : start + step])
+            if not np.isfinite(out[start : start + step]).all():
+                raise ValueError(
+                    f"the scores of a row of X overflow (kernel={self.kernel.name!r}); its values "
+                    "must be of the size of those that fit saw: scale them alike."
+                )
         return out
 
     def _scores(self, X: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -152,6 +153,12 @@ def resolve_gamma(gamma: float | str, d: int, variance: Callable[[], float]) -> 
         return 1.0 / d
     if gamma == "scale":
         spread = variance()
+        if 0.0 < d * spread < 1.0 / sys.float_info.max:
+            raise ValueError(
+                f'gamma is "scale", and X has a variance of {spread:.1e}, whose inverse overflows '
+                "float64; scale the columns with sklearn.preprocessing.StandardScaler, or type a "
+                "number for gamma."
+            )
         return 1.0 / (d * spread) if spread > 0 else 1.0
     return float(gamma)
 

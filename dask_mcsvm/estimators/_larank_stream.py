@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm._validation import class_weights, encode_labels, working_dtype
-from dask_mcsvm.estimators._larank_fit import Epochs, Outcome
+from dask_mcsvm.estimators._larank_fit import Epochs, Outcome, costs_of
 from dask_mcsvm.estimators._larank_settings import Settings, new_run, resolve_gamma
 from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.graphs import larank as graphs
@@ -48,8 +48,8 @@ def fit_stream(
     dtype = working_dtype(seen[0].dtype, settings.dtype)
     gamma = resolve_gamma(settings.gamma, d, lambda: _variance(seen, d * float(totals.sum())))
     run = new_run(settings, gamma, k=known.size, d=d, is_sparse=seen[0].is_sparse, dtype=dtype)
-    cost = settings.C * factors
-    total = float((cost[places] * totals).sum())
+    cost = costs_of(settings.C, factors)
+    total = float(costs_of(settings.C, factors[places] * totals).sum())
     bases = np.cumsum([0, *(look.n for look in seen)])
     with progress(settings.verbose, settings.callbacks) as on_epoch:
         plan = _Plan(

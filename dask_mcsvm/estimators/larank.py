@@ -11,13 +11,14 @@ from sklearn.utils import Tags
 
 from dask_mcsvm._validation import (
     TrainingSet,
+    check_classes,
     check_sample_weight,
     check_training_set,
     is_lazy,
 )
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
-from dask_mcsvm.estimators._larank_fit import Outcome, order_of, run_epochs
+from dask_mcsvm.estimators._larank_fit import Outcome, costs_of, order_of, run_epochs
 from dask_mcsvm.estimators._larank_model import LaRankModel, alike, exposed
 from dask_mcsvm.estimators._larank_settings import (
     TAU,
@@ -215,7 +216,7 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         data = self._check(X, y, sample_weight, classes, settings.dtype)
         rows = _square(data) if settings.kernel == "precomputed" else data.rows
         run, gamma = _start(settings, rows, data, sample_weight)
-        examples = run.examples(rows, data.y, settings.C * data.weights)
+        examples = run.examples(rows, data.y, costs_of(settings.C, data.weights))
         with progress(settings.verbose, settings.callbacks) as on_epoch:
             outcome = run_epochs(run, examples, settings, on_epoch)
         self._warn_unless_converged(settings, outcome)
@@ -263,7 +264,7 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
             run.max_support, run.schedule = settings.max_support, settings.schedule
         run.tau = TAU
         rows = data.rows if run.is_sparse == sp.issparse(data.rows) else _as(data.rows, run)
-        examples = run.examples(rows, data.y, settings.C * data.weights)
+        examples = run.examples(rows, data.y, costs_of(settings.C, data.weights))
         run.process(examples, order_of(data.y.size, settings.shuffle, run.seed, examples.base))
         outcome = Outcome(float("nan"), run.dual, 1, "epochs", [])
         learned = {"classes_": data.classes, **data.features}
@@ -289,7 +290,7 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
                     "partial_fit(X, y, classes=numpy.unique(all_labels))."
                 )
             return
-        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        if classes is not None and not np.array_equal(check_classes(classes), self.classes_):
             raise ValueError(
                 f"classes are not the {self.classes_.size} of the first call; they are fixed by "
                 "it: leave classes out, or start afresh with sklearn.base.clone."
@@ -352,6 +353,11 @@ def _start(
     settings: Settings, rows: Any, data: TrainingSet, sample_weight: Any
 ) -> tuple[LaRank, float]:
     """A run for rows like these, and the number that gamma comes to."""
+    if not data.y.size and settings.gamma == "scale":
+        raise ValueError(
+            'class_weight is zero for every row, and gamma="scale" is computed from rows of '
+            "positive weight; begin with rows of another class, or type a number for gamma."
+        )
     weights = check_sample_weight(sample_weight, data.n_given)
     if weights is not None and data.kept is not None:
         weights = weights[data.kept]

@@ -210,15 +210,19 @@ def call_kernel(function: Callable[[Any, Any], Any] | None, X, Z) -> np.ndarray:
         If they are not a finite (a, b) array.
     """
     assert function is not None
-    values = np.asarray(function(X, Z))
-    shape = (X.shape[0], Z.shape[0])
-    if values.shape != shape or values.dtype.kind not in "fiu":
+    returned, shape = function(X, Z), (X.shape[0], Z.shape[0])
+    try:
+        values = np.asarray(returned)
         found = f"shape {values.shape} and dtype {values.dtype}"
+    except ValueError:  # rows of several lengths
+        values, found = np.empty(0), f"a {type(returned).__name__} that is no array"
+    if values.shape != shape or values.dtype.kind not in "fiu":
         raise ValueError(
             f"the kernel returned {found} for rows of shape {X.shape} and {Z.shape}; it must "
             f"return numbers of shape {shape}: type kernel=lambda X, Z: X @ Z.T to compare."
         )
-    values = values.astype(X.dtype, copy=False)
+    with np.errstate(over="ignore"):
+        values = values.astype(X.dtype, copy=False)
     largest = float(np.abs(values).max(initial=0))
     if not np.isfinite(largest):
         raise ValueError(

@@ -240,7 +240,7 @@ class LaRank:
             square = norms.copy()
             if isinstance(self.model, KernelModel):
                 square = self_values(self.model.function, norms)
-            if not np.isfinite(square.astype(self.dtype)).all():
+            if not np.abs(square).max(initial=0.0) <= np.finfo(self.dtype).max:  # NaN too
                 raise ValueError(
                     f"kernel={self.kernel.name!r} overflows {np.dtype(self.dtype)} on a row of X; "
                     "scale the columns with sklearn.preprocessing.MaxAbsScaler, or lower gamma."
