@@ -269,7 +269,8 @@ def test_a_changed_byte_order_is_no_other_number(tmp_path):
     ],
 )
 def test_a_state_that_is_not_of_this_fit(name, dtype, found):
-    text = f"fit: its state is not one of this fit ({found}); remove it and fit again without resume."
+    again = "remove it and fit again without resume."
+    text = f"fit: its state is not one of this fit ({found}); {again}"
     with says(text, CheckpointError), restoring("fit"):
         check_alike({name: np.ones((3, 2), dtype)}, {"W": np.ones((3, 2))})
 
