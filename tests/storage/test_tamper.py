@@ -8,6 +8,7 @@ there may be read as what it says, if that is possible.
 import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,16 @@ import scipy.sparse as sp
 
 from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.errors import CheckpointError, DatasetFormatError, ModelFormatError
-from dask_mcsvm.storage import Checkpoint, open_dataset, write_dataset
+from dask_mcsvm.storage import (
+    Checkpoint,
+    check_alike,
+    decode_classes,
+    load_model,
+    open_dataset,
+    restoring,
+    save_model,
+    write_dataset,
+)
 
 OLD = Path(__file__).parents[1] / "fixtures" / "v0_1"
 ROWS = sp.csr_matrix(np.load(OLD / "expected.npz")["X"])
@@ -191,3 +201,83 @@ def replaced(parsed, place, value):
         inner = inner[key]
     inner[place[-1]] = value
     return parsed
+
+
+# Claims -------------------------------------------------------------------------------------------
+
+
+def says(text, kind):
+    return pytest.raises(kind, match=f"^{re.escape(text)}$")
+
+
+def edit(path, change):
+    """Change the marker of a store as an attacker would."""
+    parsed = without_checksums(json.loads((path / "zarr.json").read_text()))
+    change(parsed["attributes"]["dask_mcsvm"])
+    (path / "zarr.json").write_text(json.dumps(parsed))
+
+
+def test_sizes_that_are_not_there_take_no_memory(tmp_path):
+    path = tmp_path / "rows.zarr"
+    make("rows-dense", path)
+    n = 10**12
+    edit(path, lambda marker: marker.update(n=n, row_offsets=[0, n]))
+    stored = (path / "y" / "c" / "0").stat().st_size
+    again = "write it again with write_dataset(..., overwrite=True)."
+    found = f"y has shape ({n},), but only {stored} bytes are stored"
+    with says(f"{path}: {found}; {again}", DatasetFormatError):
+        open_dataset(path)
+    path = tmp_path / "model.zarr"
+    again = "save it again with save(..., overwrite=True)."
+    LinearMCSVC.load(OLD / "linear-cs.zarr").save(path)
+    edit(path, lambda marker: marker["arrays"]["W"].update(shape=[n, 3]))
+    with says(f"{path}: W has shape (40, 3), its marker says ({n}, 3); {again}", ModelFormatError):
+        load_model(path)
+    file = path / "W" / "zarr.json"
+    file.write_text(file.read_text().replace("40", str(n)))
+    stored = (path / "W" / "c" / "0" / "0").stat().st_size
+    found = f"W has shape ({n}, 3), but only {stored} bytes are stored"
+    with says(f"{path}: {found}; {again}", ModelFormatError):
+        load_model(path)
+    path = tmp_path / "squeezed.zarr"
+    save_model(path, {"W": np.eye(90)}, {})
+    edit(path, lambda marker: marker["arrays"]["W"].update(shape=[90, n]))
+    found = f"W has shape (90, {n}), more than memory can hold"
+    with says(f"{path}: {found}; {again}", ModelFormatError):
+        load_model(path)
+    labels = {"dtype": "<U100000000", "values": ["a", "b"]}
+    with says("the classes claim strings of 100000000 characters", ValueError):
+        decode_classes(labels)
+
+
+def test_a_changed_byte_order_is_no_other_number(tmp_path):
+    """Stores of 0.1 list no checksum of the metadata of arrays."""
+    path = tmp_path / "rows.zarr"
+    shutil.copytree(OLD / "rows-csr.zarr", path)
+    file = path / "sample_weight" / "zarr.json"
+    file.write_text(file.read_text().replace("little", "big"))
+    again = "write it again with write_dataset(..., overwrite=True)."
+    with says(f"{path}: zarr.json of sample_weight is damaged; {again}", DatasetFormatError):
+        open_dataset(path).read_weights()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "found"),
+    [
+        ("V", "float64", "arrays ['V'], needed are ['W']"),
+        ("W", "float32", "W has shape (3, 2) and dtype float32, needed are (3, 2) and float64"),
+    ],
+)
+def test_a_state_that_is_not_of_this_fit(name, dtype, found):
+    again = "remove it and fit again without resume."
+    text = f"fit: its state is not one of this fit ({found}); {again}"
+    with says(text, CheckpointError), restoring("fit"):
+        check_alike({name: np.ones((3, 2), dtype)}, {"W": np.ones((3, 2))})
+
+
+def test_a_value_that_a_state_lacks():
+    text = "fit: its state is not one of this fit ('seed'); remove it and fit again without resume."
+    with says(text, CheckpointError), restoring("fit"):
+        _ = {}["seed"]
+    with says("as it is", CheckpointError), restoring("fit"):
+        raise CheckpointError("as it is")
