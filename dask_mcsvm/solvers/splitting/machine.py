@@ -297,14 +297,15 @@ class Newton:
 
     def _after_product(self, state: NewtonState, curved: Array) -> None:
         curving = state.penalty * state.stride * self._centred(curved)
-        free = int(state.free.sum()) / state.stride
-        state.work += free
-        state.cg_work += 2 * free * self.d1 + len(state.factors) * self.d1**2 / BLAS_RATE
         self._go_on(state, state.cg.after(state.cg.direction + curving, self._solver(state)))
 
     def _go_on(self, state: NewtonState, cg: ConjugateGradients) -> None:
         state.cg = cg
         if cg.is_done(state.tolerance):
+            free = int(state.free.sum()) / state.stride
+            each = 2 * free * self.d1 + len(state.factors) * self.d1**2 / BLAS_RATE
+            state.work += cg.products * free
+            state.cg_work += cg.products * each
             self._begin_step(state)
 
     def _is_worn(self, state: NewtonState) -> bool:

@@ -174,9 +174,13 @@ def with_diagonal(gram, exact):
     A column that is zero in every row of the choice would otherwise look flat, and CG would have
     to find each such column by itself.
     """
-    diagonal = np.diag_indices_from(gram)
-    gram[diagonal] = np.maximum(gram[diagonal], exact)
+    np.maximum(diagonal_of(gram), exact, out=diagonal_of(gram), casting="same_kind")
     return gram
+
+
+def diagonal_of(gram):
+    """The diagonal of a square matrix, as a view to write to."""
+    return np.einsum("ii->i", gram)
 
 
 def sampled_gram(X, rows, tau, members, weights):
@@ -263,8 +267,8 @@ def _inverse_factor(gram: np.ndarray, penalty: float) -> np.ndarray:
     With its diagonal scaled to one the matrix has few digits to lose to features of unlike scales.
     What rounding has taken from a singular one is put back as a ridge.
     """
-    diagonal = np.diag_indices_from(gram)
-    squares = gram[diagonal].astype(np.float64)
+    diagonal = diagonal_of(gram)
+    squares = diagonal.astype(np.float64)
     if not np.isfinite(squares).all():  # no ridge would ever be enough
         raise FloatingPointError(
             "the curvature of the rows is not finite: features are too large for their float type; "
@@ -278,7 +282,7 @@ def _inverse_factor(gram: np.ndarray, penalty: float) -> np.ndarray:
     potrf, trtri = scipy.linalg.lapack.get_lapack_funcs(("potrf", "trtri"), (gram,))
     ridge, info = RIDGE * np.finfo(gram.dtype).eps, 1
     while info:
-        gram[diagonal] = 1 + ridge
+        diagonal[:] = 1 + ridge
         factor, info = potrf(gram, lower=True, clean=True)
         ridge *= 10
     inverse, _ = trtri(factor, lower=True, overwrite_c=True)
