@@ -41,7 +41,8 @@ def lazy_rows(X: Any) -> da.Array:
         )
     if X.dtype.kind not in NUMERIC:
         raise ValueError(f"X has dtype {X.dtype}; X must be numeric: type X.astype(float).")
-    return X
+    rows: da.Array = X
+    return rows
 
 
 def column_names(X: Any) -> Array | None:
@@ -59,9 +60,8 @@ def whole_rows(X: da.Array) -> da.Array:
 
 def checked_rows(X: da.Array) -> da.Array:
     """X with every chunk checked before it is used: columns, dtype, no NaN or infinity."""
-    name = "check-rows"
-    checked: da.Array = X.map_blocks(
-        check_chunk, n_features=X.shape[1], dtype=X.dtype, meta=X._meta, token=name
+    checked: da.Array = da.map_blocks(
+        check_chunk, X, n_features=X.shape[1], dtype=X.dtype, meta=X._meta, token="check-rows"
     )
     return checked
 
