@@ -1,4 +1,4 @@
-"""What pandas and lists bring that NumPy would read wrongly: gaps among labels, nullable dtypes, text.
+"""What pandas and lists bring that NumPy reads wrongly: missing labels, nullable dtypes, text.
 
 By attributes and not by types: pandas is not a dependency. Dask frames have the same attributes.
 """

@@ -109,7 +109,8 @@ class _Plan:
         for window in self._windows(epoch):
             how = [self._visit(c, epoch, tau) for c in window]
             # Between windows the model stays on the cluster; only its size comes here.
-            state = graphs.visits(state, [self.chunks[c] for c in window], how).persist(**self.where)
+            visits = graphs.visits(state, [self.chunks[c] for c in window], how)
+            state = visits.persist(**self.where)
             graphs.progress_of(state).compute(**self.where)
         done: LaRank = state.compute(**self.where)
         return done

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm._frames import NUMERIC, numeric_columns
+from dask_mcsvm.checks import check_sparse
 from dask_mcsvm.errors import advised
 from dask_mcsvm.storage import Dataset, open_dataset
 
@@ -41,7 +42,8 @@ def lazy_rows(X: Any) -> da.Array:
         )
     if X.dtype.kind not in NUMERIC:
         raise ValueError(f"X has dtype {X.dtype}; X must be numeric: type X.astype(float).")
-    return X
+    rows: da.Array = X
+    return rows
 
 
 def column_names(X: Any) -> Array | None:
@@ -59,9 +61,8 @@ def whole_rows(X: da.Array) -> da.Array:
 
 def checked_rows(X: da.Array) -> da.Array:
     """X with every chunk checked before it is used: columns, dtype, no NaN or infinity."""
-    name = "check-rows"
-    checked: da.Array = X.map_blocks(
-        check_chunk, n_features=X.shape[1], dtype=X.dtype, meta=X._meta, token=name
+    checked: da.Array = da.map_blocks(
+        check_chunk, X, n_features=X.shape[1], dtype=X.dtype, meta=X._meta, token="check-rows"
     )
     return checked
 
@@ -73,6 +74,7 @@ def check_chunk(X: Any, *, n_features: int, block_id: tuple[int, ...]) -> Any:
     """A chunk as it is, or CSR if it is sparse; an error that names it if it is not usable."""
     chunk = block_id[0]
     check_form(X, n_features, f"chunk {chunk} of X")
+    check_sparse(X, f"chunk {chunk} of X")
     X = sp.csr_array(X) if sp.issparse(X) and X.format != "csr" else X
     values = X.data if sp.issparse(X) else np.asarray(X)
     if values.dtype.kind != "f" or np.isfinite(values).all():

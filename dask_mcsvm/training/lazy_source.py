@@ -212,7 +212,8 @@ def like(column: Any, X: da.Array, name: str, runner: Runner) -> da.Array:
         raise ValueError(
             f"X has {X.shape[0]} rows and {name} has {column.shape[0]}; pass one per row."
         )
-    return column if column.chunks[0] == X.chunks[0] else column.rechunk((X.chunks[0],))
+    alike: da.Array = column
+    return alike if alike.chunks[0] == X.chunks[0] else alike.rechunk((X.chunks[0],))
 
 
 def counted(lazy: da.Array, name: str, runner: Runner) -> da.Array:
@@ -325,14 +326,12 @@ def hold_back(
 
 def _named_gaps(y: da.Array) -> da.Array:
     """y whose chunks are checked as they are: among some of its rows, a gap has another number."""
-    parts = [
-        da.from_delayed(
-            delayed(sortable_labels, name="labels")(block, first),
-            (stop - first,), y.dtype, meta=y._meta,
-        )  # fmt: skip
-        for block, (first, stop) in zip(_blocks(y), _spans(y), strict=True)
-    ]
-    return da.concatenate(parts)
+    parts = []
+    for block, (first, stop) in zip(_blocks(y), _spans(y), strict=True):
+        labels = delayed(sortable_labels, name="labels")(block, first)
+        parts.append(da.from_delayed(labels, (stop - first,), y.dtype, meta=y._meta))
+    whole: da.Array = da.concatenate(parts)
+    return whole
 
 
 def _some_rows(lazy: Any, held: Sequence[int], seed: int, *, learn: bool) -> Any:
