@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_mcsvm.solvers.certify import common_square
+from dask_mcsvm.solvers.certify import centre_columns, common_square
 from dask_mcsvm.solvers.change import Change, add_change, no_change, square_of, total_change
 from dask_mcsvm.solvers.intercept import SoftIntercept
 from dask_mcsvm.solvers.sdm import Data
@@ -253,6 +253,8 @@ def join_columns(weights: Weights, ends: Sequence[Columns]) -> Weights:
         W[:-1, classes.first : classes.last] = columns[:-1]
         own[classes.first : classes.last] = columns[-1]
     W[-1] = weights.W[-1]
+    if shift.size == W.shape[0]:  # Lee-Lin-Wahba
+        centre_columns(W)
     sums = np.array([linear, square, weights.sums[2], 0.0])
     return weights._replace(W=W, own=own, sums=sums)
 

@@ -47,6 +47,11 @@ def _centre(loss, s):
     return lee_lin_wahba
 
 
+def centre_columns(W):
+    """Take off W, in place, the mean of its columns: what sums of large numbers left of zero."""
+    W -= W.mean(axis=1, dtype=np.float64, keepdims=True)
+
+
 def common_square(W, formulation):
     """What `centre` takes off ‖W‖²: k times the square of the columns' mean, in float64."""
     if formulation != "lee_lin_wahba":

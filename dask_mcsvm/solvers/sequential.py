@@ -14,7 +14,7 @@ from ._jit import kernel
 from ._rows import Shared, as_rows, read_only, square_norms
 from ._start import fresh_classes, needs_room, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
-from .certify import common_square, examine, finish_block, weights_block
+from .certify import centre_columns, common_square, examine, finish_block, weights_block
 from .duals import Duals
 from .intercept import (
     UNIFORM_PACE,
@@ -335,7 +335,9 @@ class SequentialDual:
             return linear
 
         linear = self._in_threads(make_columns, blocks)[0]
-        self.shift[:] = 0
+        if self.shift.size:
+            self.shift[:] = 0
+            centre_columns(self.W)
         self.dual = linear - 0.5 * squares.sum()
         if self.soft is not None:  # alpha gave x, and b is kept
             self.soft.own = self.W[-1].astype(np.float64)

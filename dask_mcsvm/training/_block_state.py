@@ -25,7 +25,7 @@ from dask_mcsvm.graphs._shard_tasks import (
 from dask_mcsvm.graphs.rows import RowBlock, make_block
 from dask_mcsvm.graphs.state import Tally
 from dask_mcsvm.progress import Meter
-from dask_mcsvm.solvers.certify import common_square, finish_block
+from dask_mcsvm.solvers.certify import centre_columns, common_square, finish_block
 from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.intercept import stiffness, visits_between_moves
 from dask_mcsvm.solvers.shard import Shard, own_copy, shard_columns, without_spare
@@ -199,6 +199,8 @@ class BlockMinimization:
         exact[-1] = 0.0 if not shift.size else -shift[-1]  # the intercept has its own square
         finish_block(exact, shift, 0, W, squares)
         W[-1] = self.weights.W[-1]
+        if shift.size:
+            centre_columns(W)
         sums = np.array([linear, squares.sum(), self.weights.sums[2], 0.0])
         self.weights = self.weights._replace(W=W, own=own, sums=sums)
 
