@@ -181,7 +181,8 @@ class _DaskLoop:
         stage = self.solver.start()
         if self.history[-1]["gap"] <= USEFUL_GAP:
             assert isinstance(self.solver, ChunkedSplitting)
-            stage = self.solver.start_from([k for n, k in self.state.items() if n != "weights"])
+            shards = [self.state[f"shard-{c}"] for c in range(self.plan.blocks)]
+            stage = self.solver.start_from(shards)
         self.dual = self._advance(stage).gain
 
     def _make_solver(self) -> Solver:
