@@ -181,9 +181,8 @@ class _DaskLoop:
         stage = self.solver.start()
         if self.history[-1]["gap"] <= USEFUL_GAP:
             assert isinstance(self.solver, ChunkedSplitting)
-            stage = self.solver.start_from(
-                [key for name, key in self.state.items() if name.startswith("shard")]
-            )
+            shards = [self.state[f"shard-{c}"] for c in range(self.plan.blocks)]
+            stage = self.solver.start_from(shards)
         self.dual = self._advance(stage).gain
 
     def _make_solver(self) -> Solver:

@@ -7,7 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -93,6 +93,56 @@ def test_auto_leaves_rows_to_sdm_that_it_is_quick_with():
     X = rng.normal(size=(6, 20))[y] + 0.1 * rng.normal(size=(1500, 20))
     model = LinearMCSVC(random_state=0).fit(X - X.mean(axis=0), y)
     assert (model.solver_, model.plan_.then) == ("sdm", "splitting")
+
+
+@pytest.mark.parametrize("name", list(FORMULATIONS))
+@pytest.mark.parametrize(
+    ("load", "accuracy"), [(load_wine, 0.95), (load_breast_cancer, 0.95), (load_iris, 0.65)]
+)
+@pytest.mark.parametrize("centred", [False, True])
+def test_auto_learns_small_sets_as_they_come(load, accuracy, centred, name):
+    X, y = load(return_X_y=True)
+    if centred:  # auto begins with sdm then
+        X = X - X.mean(axis=0)
+    model = LinearMCSVC(formulation=name, random_state=0).fit(X, y)
+    assert model.gap_ <= 1e-3
+    assert model.n_iter_ < 300
+    assert model.score(X, y) > accuracy
+
+
+def test_auto_ends_where_rows_are_of_unlike_scales():
+    """sdm's dual variables are no start there: from them splitting finds no end."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    X = (rng.normal(size=(3, 4))[y] + rng.normal(size=(60, 4))) * np.logspace(-6, 6, 4)
+    model = LinearMCSVC(C=100, random_state=0).fit(X - X.mean(axis=0), y)
+    assert (model.plan_.solver, model.solver_, model.stop_) == ("sdm", "splitting", "gap")
+
+
+def test_auto_leaves_more_features_than_rows_to_sdm_which_is_quick_at_last():
+    """The relative gap is 0.5 after 20 epochs, and splitting would take 600."""
+    rng = np.random.default_rng(0)
+    y = np.arange(150) % 4
+    X = rng.normal(size=(4, 400))[y] + 3 * rng.normal(size=(150, 400))
+    model = LinearMCSVC(C=100, random_state=0).fit(X, y)
+    assert (model.plan_.then, model.solver_, model.stop_) == ("splitting", "sdm", "gap")
+    assert model.history_[19]["gap"] > 0.1
+    assert model.n_iter_ < 60
+
+
+def test_a_path_and_a_warm_start_begin_with_the_solver_that_ended_the_last():
+    X, y = (part[:300] for part in overlapping())
+    first, second = LinearMCSVC(random_state=0).path(X, y, [1.0, 3.0]).models
+    assert (first.plan_.solver, first.solver_) == ("sdm", "splitting")
+    assert (second.plan_.solver, second.plan_.then) == ("splitting", None)
+    assert second.plan_.reason == "it ended the fit that this one starts from"
+    assert second.n_iter_ < 20 < first.n_iter_
+    alone = LinearMCSVC(C=3.0, solver="splitting").fit(X, y)
+    assert second.primal_ == pytest.approx(alone.primal_, rel=2e-3)
+    warm = LinearMCSVC(random_state=0, warm_start=True).fit(X, y).set_params(C=3.0).fit(X, y)
+    assert warm.coef_.tobytes() == second.coef_.tobytes()
+    quick = LinearMCSVC(C=1e-3, random_state=0).path(X, y, [1e-3, 2e-3]).models
+    assert [model.plan_.solver for model in quick] == ["sdm", "sdm"]
 
 
 @pytest.mark.parametrize("name", list(FORMULATIONS))

@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -11,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.errors import PrecisionWarning
+from dask_mcsvm.storage import write_dataset
 
 
 def test_the_convergence_warning_says_what_to_do(blobs):
@@ -28,11 +30,63 @@ def test_the_convergence_warning_says_what_to_do(blobs):
     assert model.stop_ == "max_epochs"
 
 
-def test_tol_0_runs_all_epochs_without_a_warning(blobs, formulation):
+RAISE = "raise max_epochs or tol, "
+TRY = "try solver='splitting', "
+SCALE = "or scale the rows of X to unit norm or its features to unit variance."
+
+
+@pytest.mark.parametrize(
+    ("given", "d", "advice"),
+    [
+        ({"solver": "sdm"}, 5, RAISE + TRY + SCALE),
+        ({"solver_options": {"schedule": "uniform"}}, 5, RAISE + TRY + SCALE),
+        ({"solver": "splitting"}, 5, RAISE + SCALE),
+        ({}, 5, RAISE + SCALE),  # auto takes splitting by itself where that pays
+        ({"solver": "sdm"}, 4097, RAISE + SCALE),
+    ],
+)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_the_convergence_warning_names_a_solver_that_was_not_tried(given, d, advice, lazy):
+    if lazy:
+        names = {"sdm": "shards", "uniform": "lanes", "schedule": "lanes"}
+        given = {key: names.get(value, value) for key, value in given.items() if key == "solver"}
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, d)), np.arange(40) % 4
+    rows = da.from_array(X, chunks=(20, -1)) if lazy else X
+    if lazy and "solver" not in given:
+        advice = RAISE + SCALE
+    with pytest.warns(ConvergenceWarning) as caught:
+        LinearMCSVC(C=100, tol=1e-12, max_epochs=2, random_state=0, **given).fit(rows, y)
+    (warning,) = caught
+    assert str(warning.message).split("; ")[1] == advice
+
+
+def test_the_convergence_warning_of_a_fit_out_of_core_names_the_limit(tmp_path):
+    rng = np.random.default_rng(0)
+    write_dataset(tmp_path / "rows", rng.normal(size=(60, 5)), np.arange(60) % 3, block_rows=20)
+    for formulation in ("cs", "ovr"):
+        model = LinearMCSVC(
+            formulation=formulation, C=100, tol=1e-12, max_epochs=2, memory_limit="200MB"
+        )
+        with pytest.warns(ConvergenceWarning) as caught:
+            model.fit(tmp_path / "rows")
+        (warning,) = caught
+        advice = "raise max_epochs, tol or memory_limit, " + SCALE
+        assert str(warning.message).split("; ")[1] == advice
+        assert (model.stop_, model.n_iter_) == ("max_epochs", 2)
+
+
+@pytest.mark.parametrize("solver", ["sdm", "splitting"])
+@pytest.mark.parametrize("epochs", [1, 7, 30])
+def test_tol_0_runs_all_epochs_without_a_warning(blobs, formulation, solver, epochs):
     X, y = blobs()
-    model = LinearMCSVC(formulation=formulation, tol=0, max_epochs=7, random_state=0).fit(X, y)
-    assert model.n_iter_ == 7
+    model = LinearMCSVC(
+        formulation=formulation, solver=solver, tol=0, max_epochs=epochs, random_state=0
+    ).fit(X, y)
+    assert model.n_iter_ == epochs
     assert model.stop_ == "max_epochs"
+    if solver == "sdm":
+        assert len(model.history_) == epochs
 
 
 def test_float32_says_what_it_cannot_reach(blobs):
