@@ -34,7 +34,7 @@ def _numba_cache() -> str:
     spec = find_spec("dask_mcsvm")  # imports nothing
     if spec is None or spec.origin is None:
         raise SystemExit("dask_mcsvm is not installed; type: pip install -e '.[bench]'")
-    kernels = sorted((Path(spec.origin).parent / "solvers").glob("*.py"))
+    kernels = sorted((Path(spec.origin).parent / "solvers").rglob("*.py"))
     stamp = sha256(b"".join(p.name.encode() + p.read_bytes() for p in kernels)).hexdigest()[:12]
     user = os.getuid() if hasattr(os, "getuid") else "user"
     base = Path(tempfile.gettempdir(), f"dask_mcsvm-{user}")

@@ -21,7 +21,7 @@ def _numba_cache() -> Path:
     Numba looks only at the file of the function it caches: after an edit of a helper in another
     file it would go on running the old code.
     """
-    kernels = sorted(SOLVERS.glob("*.py"))
+    kernels = sorted(SOLVERS.rglob("*.py"))
     stamp = sha256(b"".join(p.name.encode() + p.read_bytes() for p in kernels)).hexdigest()[:12]
     user = str(os.getuid()) if hasattr(os, "getuid") else "user"
     base = Path(tempfile.gettempdir(), f"dask_mcsvm-{user}")
