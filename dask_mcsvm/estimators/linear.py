@@ -114,7 +114,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     primal_, dual_, gap_ : float
         Objective, lower bound on every objective, and relative duality gap, in float64.
     n_iter_ : int
-        Epochs run.
+        Epochs run, rounded up, at most `max_epochs`.
     history_ : list of dict
         A record per epoch: epoch, seconds, primal, dual, gap, active, ...
     stop_ : str

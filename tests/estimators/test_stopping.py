@@ -43,20 +43,17 @@ SCALE = "or scale the rows of X to unit norm or its features to unit variance."
         ({"solver": "splitting"}, 5, RAISE + SCALE),
         ({}, 5, RAISE + SCALE),  # auto takes splitting by itself where that pays
         ({"solver": "sdm"}, 4097, RAISE + SCALE),
+        ({"solver": "shards"}, 5, RAISE + TRY + SCALE),
+        ({"solver": "shards"}, 4097, RAISE + SCALE),
     ],
 )
-@pytest.mark.parametrize("lazy", [False, True])
-def test_the_convergence_warning_names_a_solver_that_was_not_tried(given, d, advice, lazy):
-    if lazy:
-        names = {"sdm": "shards", "uniform": "lanes", "schedule": "lanes"}
-        given = {key: names.get(value, value) for key, value in given.items() if key == "solver"}
+def test_the_convergence_warning_names_a_solver_that_was_not_tried(given, d, advice):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, d)), np.arange(40) % 4
-    rows = da.from_array(X, chunks=(20, -1)) if lazy else X
-    if lazy and "solver" not in given:
-        advice = RAISE + SCALE
+    if given.get("solver") == "shards":
+        X = da.from_array(X, chunks=(20, -1))
     with pytest.warns(ConvergenceWarning) as caught:
-        LinearMCSVC(C=100, tol=1e-12, max_epochs=2, random_state=0, **given).fit(rows, y)
+        LinearMCSVC(C=100, tol=1e-12, max_epochs=2, random_state=0, **given).fit(X, y)
     (warning,) = caught
     assert str(warning.message).split("; ")[1] == advice
 
@@ -85,8 +82,6 @@ def test_tol_0_runs_all_epochs_without_a_warning(blobs, formulation, solver, epo
     ).fit(X, y)
     assert model.n_iter_ == epochs
     assert model.stop_ == "max_epochs"
-    if solver == "sdm":
-        assert len(model.history_) == epochs
 
 
 def test_float32_says_what_it_cannot_reach(blobs):

@@ -111,9 +111,8 @@ def test_a_path_begins_the_next_fit_with_the_solver_that_ended_the_last():
 
 def test_wine_is_learnt_from_chunks():
     X, y = load_wine(return_X_y=True)
-    X = X - X.mean(axis=0)  # auto does not begin with splitting then
     model = svm(C=1.0).fit(lazy(X, 60), y)
-    assert (model.plan_.solver, model.solver_) == ("shards", "splitting")
+    assert model.solver_ == "splitting"
     assert model.gap_ <= 1e-3
     assert model.score(X, y) > 0.95
 
