@@ -69,9 +69,11 @@ def check_fitted(plain: Any) -> None:
 
 
 def _is_record(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(item, str | bool | None) or is_number(item) for item in value.values()
-    )
+    """An epoch: text, numbers, and numbers by name (seconds by kind of task)."""
+    if not isinstance(value, dict):
+        return False
+    nested = [item.values() if isinstance(item, dict) else (item,) for item in value.values()]
+    return all(isinstance(x, str | bool | None) or is_number(x) for part in nested for x in part)
 
 
 def check_trained(trained: Any) -> None:
