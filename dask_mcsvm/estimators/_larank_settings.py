@@ -23,6 +23,7 @@ from dask_mcsvm._validation import (
 from dask_mcsvm.errors import bad_parameter
 from dask_mcsvm.solvers.larank import Kernel, LaRank
 
+WITH_GAMMA = ("rbf", "poly", "sigmoid")
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 #: Epochs of a fit that runs until the gap closes, if the user names no number.
 GAP_EPOCHS = 1000
@@ -147,13 +148,16 @@ def _read_epochs(max_epochs: object, by_gap: bool) -> int:
     return check_integer("max_epochs", max_epochs, at_least=1, example="max_epochs=1")
 
 
-def resolve_gamma(gamma: float | str, d: int, variance: Callable[[], float]) -> float:
+def resolve_gamma(settings: Settings, d: int, variance: Callable[[], float]) -> float:
     """gamma as a number; "scale" is 1 / (d · variance of X), as in scikit-learn."""
+    gamma = settings.gamma
     if gamma == "auto":
         return 1.0 / d
     if gamma == "scale":
         spread = variance()
         if 0.0 < d * spread < 1.0 / sys.float_info.max:
+            if settings.kernel not in WITH_GAMMA:
+                return 1.0  # a number that nobody uses
             raise ValueError(
                 f'gamma is "scale", and X has a variance of {spread:.1e}, whose inverse overflows '
                 "float64; scale the columns with sklearn.preprocessing.StandardScaler, or type a "
@@ -173,7 +177,7 @@ def variance_of(X: Any, weights: npt.NDArray[np.float64] | None = None) -> float
         total += float(w @ np.asarray(part.sum(axis=1)).ravel())
         square += float(w @ np.asarray(squares.sum(axis=1)).ravel())
     size = X.shape[1] * (X.shape[0] if weights is None else weights.sum())
-    return float(max(0.0, square / size - (total / size) ** 2))
+    return float(max(0.0, square / size - (total / size) ** 2)) if size else 0.0
 
 
 def new_run(

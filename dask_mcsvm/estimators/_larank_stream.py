@@ -41,7 +41,7 @@ def fit_stream(
     _check_two(known, np.asarray(weighed, np.float64))
     d = seen[0].d
     dtype = working_dtype(seen[0].dtype, settings.dtype)
-    gamma = resolve_gamma(settings.gamma, d, lambda: _variance(seen, d * float(totals.sum())))
+    gamma = resolve_gamma(settings, d, lambda: _variance(seen, d * float(totals.sum())))
     run = new_run(settings, gamma, k=known.size, d=d, is_sparse=seen[0].is_sparse, dtype=dtype)
     cost = costs_of(settings.C, factors)
     total = float(costs_of(settings.C, factors[places] * totals).sum())

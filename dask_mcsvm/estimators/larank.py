@@ -21,6 +21,7 @@ from dask_mcsvm.estimators._larank_fit import Outcome, costs_of, order_of, run_e
 from dask_mcsvm.estimators._larank_model import LaRankModel, alike, exposed, is_lazy
 from dask_mcsvm.estimators._larank_settings import (
     TAU,
+    WITH_GAMMA,
     Settings,
     new_run,
     read_settings,
@@ -352,7 +353,7 @@ def _start(
     settings: Settings, rows: Any, data: TrainingSet, sample_weight: Any
 ) -> tuple[LaRank, float]:
     """A run for rows like these, and the number that gamma comes to."""
-    if not data.y.size and settings.gamma == "scale":
+    if not data.y.size and settings.gamma == "scale" and settings.kernel in WITH_GAMMA:
         raise ValueError(
             'class_weight is zero for every row, and gamma="scale" is computed from rows of '
             "positive weight; begin with rows of another class, or type a number for gamma."
@@ -360,7 +361,7 @@ def _start(
     weights = check_sample_weight(sample_weight, data.n_given)
     if weights is not None and data.kept is not None:
         weights = weights[data.kept]
-    gamma = resolve_gamma(settings.gamma, rows.shape[1], lambda: variance_of(rows, weights))
+    gamma = resolve_gamma(settings, rows.shape[1], lambda: variance_of(rows, weights))
     shape = {"k": data.classes.size, "d": rows.shape[1], "is_sparse": sp.issparse(rows)}
     return new_run(settings, gamma, dtype=rows.dtype, **shape), gamma
 

@@ -54,6 +54,8 @@ def test_rows_without_weight(blobs):
     model = LaRankSVC(gamma=0.5, class_weight={0: 0.0}, random_state=0)
     assert model.partial_fit(*of_zero, classes=ALL).n_support_ == 0
     assert model.partial_fit(X, y).n_support_ > 0
+    linear = LaRankSVC(kernel="linear", class_weight={0: 0.0}).partial_fit(*of_zero, classes=ALL)
+    assert linear.n_support_ == 0
 
 
 def test_a_stream_of_one_class_knows_nothing_else(blobs):
@@ -129,6 +131,7 @@ def test_numbers_beyond_all_floats(blobs):
         "scale the columns with sklearn.preprocessing.StandardScaler, or type a number for gamma."
     ):
         LaRankSVC().fit(1e-155 * X, y)
+    assert LaRankSVC(kernel="linear").fit(1e-155 * X, y).gamma_ == 1.0  # it has no gamma
     with says(
         "kernel='poly' overflows float32 on a row of X; scale the columns with "
         "sklearn.preprocessing.MaxAbsScaler, or lower gamma."
