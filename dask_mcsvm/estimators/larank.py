@@ -9,12 +9,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
-from dask_mcsvm._validation import (
-    TrainingSet,
-    check_classes,
-    check_sample_weight,
-    check_training_set,
-)
+from dask_mcsvm._validation import TrainingSet, check_sample_weight, check_training_set
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
 from dask_mcsvm.estimators._larank_fit import Outcome, costs_of, order_of, run_epochs
@@ -23,6 +18,7 @@ from dask_mcsvm.estimators._larank_settings import (
     TAU,
     WITH_GAMMA,
     Settings,
+    check_classes,
     new_run,
     read_settings,
     resolve_gamma,
@@ -309,7 +305,7 @@ class LaRankSVC(ClassifierMixin, LaRankModel, BaseEstimator):
             X,
             y,
             sample_weight=weight,
-            classes=classes,
+            classes=None if classes is None else check_classes(classes),
             class_weight=self.class_weight,
             dtype=dtype,
             **how,
