@@ -8,6 +8,7 @@ import copy
 import math
 import numbers
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import scipy.sparse as sp
 from joblib.parallel import get_active_backend
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from dask_mcsvm._frames import plain_labels, refuse_text
 from dask_mcsvm.checks import check_sparse
@@ -45,10 +46,7 @@ def check_number(
     bound = f"above {above:g}" if above is not None else f"of at least {at_least:g}"
     if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
         raise bad_parameter(name, value, f"a finite number {bound}", example)
-    try:
-        number = float(value)
-    except OverflowError:  # an integer or a fraction beyond all floats
-        number = math.inf
+    number = float(value) if abs(value) <= sys.float_info.max else math.inf
     too_low = number <= above if above is not None else number < (at_least or 0.0)
     if not math.isfinite(number) or too_low:
         raise bad_parameter(name, value, f"a finite number {bound}", example)
@@ -226,26 +224,6 @@ def _as_csr(X: Any, dtype: np.dtype[Any]) -> Rows:
 # Labels and weights -----------------------------------------------------------------------------
 
 
-def check_classes(classes: Any) -> npt.NDArray[Any]:
-    """The list of all classes that a user gave, sorted and each once."""
-    try:
-        labels = np.asarray(classes)
-        found = f"has shape {labels.shape}"
-    except ValueError:  # lists of several lengths
-        labels, found = np.empty((0, 0)), "has lists of several lengths"
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise ValueError(
-            f"classes {found}; it must be a list of all labels: type classes=numpy.unique(y)."
-        )
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError("classes has NaN or infinity; type classes=numpy.unique(y).")
-    with saying_what_to_type():
-        known: npt.NDArray[Any] = np.unique(labels)
-    return known
-
-
 def encode_labels(
     y: npt.NDArray[Any], classes: Any = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
@@ -261,7 +239,7 @@ def encode_labels(
     present, places = np.unique(y, return_inverse=True)
     if classes is None:
         return present, places.astype(np.int32)
-    known = check_classes(classes)
+    known = np.unique(column_or_1d(classes, input_name="classes"))
     place_of = {label: place for place, label in enumerate(known.tolist())}
     strangers = [label for label in present.tolist() if label not in place_of]
     if strangers:

@@ -19,6 +19,7 @@ from dask_mcsvm._validation import (
     check_integer,
     check_number,
     draw_seed,
+    saying_what_to_type,
 )
 from dask_mcsvm.errors import bad_parameter
 from dask_mcsvm.solvers.larank import Kernel, LaRank
@@ -146,6 +147,26 @@ def _read_epochs(max_epochs: object, by_gap: bool) -> int:
     if max_epochs is None:
         return GAP_EPOCHS if by_gap else 1
     return check_integer("max_epochs", max_epochs, at_least=1, example="max_epochs=1")
+
+
+def check_classes(classes: Any) -> npt.NDArray[Any]:
+    """The list of all classes that a user gave, sorted and each once."""
+    try:
+        labels = np.asarray(classes)
+        found = f"has shape {labels.shape}"
+    except ValueError:  # lists of several lengths
+        labels, found = np.empty((0, 0)), "has lists of several lengths"
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(
+            f"classes {found}; it must be a list of all labels: type classes=numpy.unique(y)."
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("classes has NaN or infinity; type classes=numpy.unique(y).")
+    with saying_what_to_type():
+        known: npt.NDArray[Any] = np.unique(labels)
+    return known
 
 
 def resolve_gamma(settings: Settings, d: int, variance: Callable[[], float]) -> float:

@@ -11,7 +11,6 @@ from sklearn.utils import Tags
 
 from dask_mcsvm._validation import (
     TrainingSet,
-    check_classes,
     check_sample_weight,
     check_training_set,
     is_lazy,
@@ -24,6 +23,7 @@ from dask_mcsvm.estimators._larank_settings import (
     TAU,
     WITH_GAMMA,
     Settings,
+    check_classes,
     new_run,
     read_settings,
     resolve_gamma,
@@ -310,7 +310,7 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
             X,
             y,
             sample_weight=weight,
-            classes=classes,
+            classes=None if classes is None else check_classes(classes),
             class_weight=self.class_weight,
             dtype=dtype,
             **how,
