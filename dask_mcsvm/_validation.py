@@ -8,7 +8,6 @@ import copy
 import math
 import numbers
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,7 +45,10 @@ def check_number(
     bound = f"above {above:g}" if above is not None else f"of at least {at_least:g}"
     if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
         raise bad_parameter(name, value, f"a finite number {bound}", example)
-    number = float(value) if abs(value) <= sys.float_info.max else math.inf
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
     too_low = number <= above if above is not None else number < (at_least or 0.0)
     if not math.isfinite(number) or too_low:
         raise bad_parameter(name, value, f"a finite number {bound}", example)

@@ -166,7 +166,7 @@ def _support(support: Any, ids: Any, highest: int) -> npt.NDArray[np.int64]:
     rising = (np.diff(support[order]) >= np.diff(ids[order])).all()
     if not rising or (support < ids).any() or (support >= highest).any():
         raise ValueError("support are not numbers of rows")
-    return support
+    return np.asarray(support)
 
 
 def _parameters(names: Collection[str], stored: dict[str, Any]) -> dict[str, Any]:

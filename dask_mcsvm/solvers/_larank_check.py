@@ -62,7 +62,7 @@ def checked_state(parameters: dict[str, Any], given: dict[str, Any]) -> dict[str
     V = (int(state["held"].sum()),)
     state |= {name: _array(given, name, kind, V) for name, kind in BY_VECTOR.items()}
     _check_vectors(state, k)
-    _check_tally(state, *P, *V)
+    _check_tally(state, P[0], V[0])
     columns = 0 if kernel.name == "precomputed" else parameters["n_features"]
     state["rows"] = _rows(given, (*P, columns), dtype, parameters["is_sparse"])
     if kernel.name == "linear":

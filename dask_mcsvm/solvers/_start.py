@@ -52,12 +52,14 @@ def store_row(alpha, i, classes, a):
 
 def with_room(alpha: np.ndarray | SparseAlpha, k: int) -> np.ndarray | SparseAlpha:
     """The same variables, with room for one more example however many classes it fills."""
-    return compact_alpha(alpha, alpha.classes.size // 2 + 2 * k) if needs_room(alpha, k) else alpha
+    if isinstance(alpha, SparseAlpha) and needs_room(alpha, k):
+        return compact_alpha(alpha, alpha.classes.size // 2 + 2 * k)
+    return alpha
 
 
-def needs_room(alpha: np.ndarray | SparseAlpha, k: int) -> bool:
+def needs_room(alpha: SparseAlpha, k: int) -> bool:
     """Whether lists may outgrow their pools at the next visit."""
-    return isinstance(alpha, SparseAlpha) and alpha.used[0] + 2 * k > alpha.classes.size
+    return bool(alpha.used[0] + 2 * k > alpha.classes.size)
 
 
 def fresh_classes(formulation: str, n: int, k: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 
@@ -151,16 +152,14 @@ class SequentialDual:
     @property
     def alpha(self) -> np.ndarray | SparseAlpha:
         """The variables of all threads."""
-        first = self.alphas[0]
-        if self.threads == 1 or isinstance(first, np.ndarray):
-            return first
-        return join_lists(self.alphas, self.owner)
+        lists = [alpha for alpha in self.alphas if isinstance(alpha, SparseAlpha)]
+        return join_lists(lists, self.owner) if len(lists) > 1 else self.alphas[0]
 
     def _deal(self, alpha: np.ndarray | SparseAlpha) -> None:
         """Lists of variables grow in pools; each thread has its own."""
-        self.alphas = [alpha] * self.threads
+        self.alphas: list[np.ndarray | SparseAlpha] = [alpha] * self.threads
         if self.threads > 1 and isinstance(alpha, SparseAlpha):
-            self.alphas = deal_lists(alpha, self.owner, self.threads)
+            self.alphas = [*deal_lists(alpha, self.owner, self.threads)]
 
     @property
     def gap(self) -> float:
@@ -247,7 +246,7 @@ class SequentialDual:
 
         return self._sweep(order, visit)
 
-    def _sweep(self, order: np.ndarray, visit: Callable) -> Sweep:
+    def _sweep(self, order: np.ndarray, visit: Callable[..., Any]) -> Sweep:
         """Visit all of ``order``; the intercept moves, or is made one, after every slice of it."""
         parts = []
         # After as many visits whatever the length: a sweep over few rows would move it too often.
@@ -266,7 +265,7 @@ class SequentialDual:
             parts.append(done)
         return together(parts)
 
-    def _side_by_side(self, order: np.ndarray, visit: Callable) -> Sweep:
+    def _side_by_side(self, order: np.ndarray, visit: Callable[..., Any]) -> Sweep:
         """Each thread visits its own rows of ``order``, all from one W."""
         if self.threads == 1:
             return self._visits(0, order, visit)
@@ -277,7 +276,7 @@ class SequentialDual:
         ]
         return together([self._visits(0, first, visit), *(item.result() for item in waiting)])
 
-    def _visits(self, t: int, order: np.ndarray, visit: Callable) -> Sweep:
+    def _visits(self, t: int, order: np.ndarray, visit: Callable[..., Any]) -> Sweep:
         """The visits of one thread; the kernel stops early when alpha needs room."""
         W, shift = self._own_rows(self.all_W, t), self._own_rows(self.all_shift, t)
         weights = W if self.threads == 1 else Shared(W, shift[:, None], np.zeros(1, np.int32))
@@ -292,7 +291,7 @@ class SequentialDual:
         alpha = self.alphas[t]
         if self.threads == 1:
             self.alphas[0] = with_room(alpha, self.k)
-        elif needs_room(alpha, self.k):
+        elif isinstance(alpha, SparseAlpha) and needs_room(alpha, self.k):
             spare = alpha.classes.size // 2 + 2 * self.k
             self.alphas[t] = tidy_pool(alpha, np.flatnonzero(self.owner == t), spare)
 
