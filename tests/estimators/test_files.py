@@ -99,6 +99,13 @@ def test_a_new_fit_forgets_the_notes_and_versions_of_the_file(blobs):
     assert not {"notes_", "_versions"} & set(vars(loaded))
 
 
+def test_the_history_of_a_fit_on_a_cluster_comes_back(blobs):
+    model = LinearMCSVC(random_state=0).fit(*blobs())
+    model.history_[0] |= {"task_seconds": {"cs-solve": 0.25}, "bytes": 12}
+    model.save("model.zarr")
+    assert LinearMCSVC.load("model.zarr").history_ == model.history_
+
+
 def test_weights_are_stored_sparse_where_that_is_smaller():
     X = sp.random(200, 3000, density=0.01, format="csr", random_state=0)
     model = LinearMCSVC(random_state=0).fit(X, np.arange(200) % 20)
