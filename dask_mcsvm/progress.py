@@ -144,7 +144,9 @@ class LiveLine:
         self._pace.add(record)
         stream = sys.stderr if self.stream is None else self.stream
         if not stream.isatty():
-            if record["seconds"] - (self._drawn or 0.0) >= LINE_SECONDS:
+            # From the first epoch on: before it kernels may have been compiled, once.
+            self._drawn = record["seconds"] if self._drawn is None else self._drawn
+            if record["seconds"] - self._drawn >= LINE_SECONDS:
                 self._drawn = record["seconds"]
                 stream.write(f"{self._text(stream, record)}\n")
                 stream.flush()

@@ -36,7 +36,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def test_demo_succeeds_and_warns_of_nothing(demo: subprocess.CompletedProcess[str]) -> None:
-    # What takes ten seconds, while kernels are compiled, says how far it is.
+    # What takes longer than ten seconds says how far it is.
     lines = [line for line in demo.stderr.splitlines() if not re.search(r"epoch \S+  \S+ s", line)]
     assert (demo.returncode, lines) == (0, [])
 
