@@ -126,7 +126,7 @@ def test_callbacks_survive_clone_and_only_true_stops(blobs):
 def test_verbose_logs_a_line_per_epoch(blobs, caplog):
     X, y = blobs()
     with caplog.at_level(logging.INFO, "dask_mcsvm"):
-        model = LinearMCSVC(verbose=1, random_state=0).fit(X, y)
+        model = LinearMCSVC(solver="sdm", verbose=1, random_state=0).fit(X, y)
         assert len(caplog.records) == len(model.history_)
         assert caplog.messages[0].startswith("epoch 1  ")
         caplog.clear()
@@ -140,7 +140,7 @@ import logging
 from sklearn.datasets import load_iris
 from dask_mcsvm import LinearMCSVC
 X, y = load_iris(return_X_y=True)
-LinearMCSVC(verbose=1, max_epochs=1, tol=0).fit(X, y)
+LinearMCSVC(solver="sdm", verbose=1, max_epochs=1, tol=0).fit(X, y)
 assert not logging.getLogger("dask_mcsvm").handlers
 assert logging.getLogger("dask_mcsvm").level == logging.NOTSET
 """
