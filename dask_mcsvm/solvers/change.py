@@ -47,9 +47,7 @@ def take_back(
         )
         along += more
         if row < W.shape[0] - 1:
-            more_room = np.empty(places.size)
-            places = np.concatenate([places, more_room.astype(np.int64)])
-            values = np.concatenate([values, more_room.astype(values.dtype)])
+            places, values = (np.concatenate([a, np.empty_like(a)]) for a in (places, values))
     return Change(places[:count].copy(), values[:count].copy(), shift), along
 
 
