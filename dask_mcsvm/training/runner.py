@@ -199,7 +199,7 @@ class ClientRunner:
 
         A hint, not a condition: a task that must run on a worker waits for ever when that dies.
         """
-        workers = sorted(worker["address"] for worker in self._workers()) if places else []
+        workers = sorted(self._workers()) if places else []
         if len(workers) < 2:
             return list(self.client.get(graph, keys, sync=False))
         rest = {key: task for key, task in graph.items() if key not in places}
@@ -254,21 +254,22 @@ class ClientRunner:
 
     @property
     def memory(self) -> int:
-        limits = [w["memory_limit"] for w in self._workers()]
+        limits = [w["memory_limit"] for w in self._workers().values()]
         return sum(limits) if all(limits) else LocalRunner(dask.threaded.get).memory
 
     @property
     def is_local(self) -> bool:
         address = str(self.client.scheduler_info()["address"])
         host = address.split("://")[-1].rsplit(":", 1)[0]
-        hosts = {worker["host"] for worker in self._workers()}
+        hosts = {worker["host"] for worker in self._workers().values()}
         return address.startswith("inproc") or (hosts | {host} <= this_machine())
 
-    def _workers(self) -> list[dict[str, Any]]:
+    def _workers(self) -> dict[str, dict[str, Any]]:
+        """What the scheduler knows of each worker, by address."""
         info = self.client.scheduler_info()
         if info.get("n_workers", 0) > len(info["workers"]):  # some versions tell of five only
             info = self.client.scheduler_info(n_workers=-1)
-        return list(info["workers"].values())
+        return dict(info["workers"])
 
 
 @contextmanager
@@ -281,13 +282,14 @@ def lent_thread() -> Iterator[None]:
 
     try:
         secede()
+        is_lent = True
     except Exception:  # as in Dask's own `Client.get`: no task, or one that has left already
-        yield
-        return
+        is_lent = False
     try:
         yield
     finally:
-        rejoin()
+        if is_lent:
+            rejoin()
 
 
 @contextmanager
