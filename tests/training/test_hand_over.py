@@ -123,8 +123,9 @@ def test_wine_is_learnt_from_chunks():
 def plan(solver="auto", options=None, scale=None, **shape):
     given = dict(n=1000, d=50, nnz=50_000, chunks=6) | shape
     return make_dask_plan(
-        counts=np.full(5, given["n"] // 5), mean_square=1.0, cost_square=1.0, dtype=np.dtype(np.float32),
-        formulation="crammer_singer", tau=1.0, solver=solver, options=options, scale=scale, **given,
+        counts=np.full(5, given["n"] // 5), mean_square=1.0, cost_square=1.0,
+        dtype=np.dtype(np.float32), formulation="crammer_singer", tau=1.0, solver=solver,
+        options=options, scale=scale, **given,
     )  # fmt: skip
 
 
