@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -223,7 +224,11 @@ class ClientRunner:
             try:
                 wait(futures, timeout=LOOK_SECONDS)
                 return
-            except TimeoutError:
+            except TimeoutError as late:
+                # Its frames hold the futures, in a circle: keys would stay on the scheduler.
+                while late is not None:
+                    traceback.clear_frames(late.__traceback__)
+                    late.__traceback__, late = None, late.__context__  # type: ignore[assignment]
                 self._refuse_lost()
                 if not is_told and not self._workers():
                     is_told = True
