@@ -66,6 +66,8 @@ JOINED_BYTES = 512 * 2**20
 #: With several lanes rows that take no more are dealt to blocks at random, one for each step of a
 #: lane: a step is then a sample of all rows, and copies the variables of no others.
 DEALT_BYTES = 16 * 2**30
+#: Blocks of fewer rows are not worth a file of state each.
+DEALT_ROWS = 1000
 #: Slices, at least, of chunks that are not joined: rows visited long before others look at weights
 #: that have forgotten them (8 chunks of the rows above, one lane: 8 slices are far from the gap
 #: after 25 epochs, 24 take 25, 40 take 16; two lanes take 36 with 12 slices and 10 with 40).
@@ -193,7 +195,12 @@ def make_dask_plan(
     row_bytes = nnz * (dtype.itemsize + np.dtype(np.int32).itemsize)
     # A second solver goes on from the variables of rows in the order of the chunks.
     may_deal = chosen == "shards" and lanes > 1 and not has_second
-    is_dealt = may_deal and row_bytes <= (memory_limit or DEALT_BYTES)
+    steps = given.get("slices", SLICES_PER_LANE * lanes)
+    is_dealt = (
+        may_deal
+        and row_bytes <= (memory_limit or DEALT_BYTES)
+        and n >= DEALT_ROWS * lanes * steps
+    )
     if not is_dealt:
         lanes = min(lanes, chunks)
     blocks = lanes if row_bytes <= min(JOINED_BYTES, memory_limit or JOINED_BYTES) else chunks
