@@ -79,7 +79,7 @@ def peak_bytes(work):
 def test_float32_is_not_copied_to_float64(layout):
     # scikit-learn#8769: LinearSVC copies float32 rows to float64. Ours are not copied at all.
     rng = np.random.default_rng(0)
-    X = rng.random((4000, 500), dtype=np.float32)
+    X = rng.random((4000, 500), dtype=np.float32) - np.float32(0.5)
     y = np.arange(4000) % 3
     X[np.arange(4000), y] += 3.0
     rows = X if layout == "dense" else sp.csr_array(X)

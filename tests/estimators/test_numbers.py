@@ -297,5 +297,5 @@ def test_damaged_chunks_are_refused_on_dask(make):
     with says(sentence(name=where)):
         model.fit(rows, labels)
     for lazy in (model.predict(rows), model.decision_function(rows)):
-        with says(sentence(name="a chunk of X")):
+        with says(sentence(name="chunk 1 of X")):
             lazy.compute()

@@ -9,7 +9,7 @@ from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.formulations import FORMULATIONS
 
 EXACT = [
-    LinearMCSVC(formulation=name, dtype="float64", tol=1e-10, max_epochs=100_000)
+    LinearMCSVC(formulation=name, solver="sdm", dtype="float64", tol=1e-10, max_epochs=100_000)
     for name in FORMULATIONS
 ]
 

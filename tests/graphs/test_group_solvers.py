@@ -136,7 +136,10 @@ def test_a_certificate_makes_w_from_alpha_and_bounds_the_optimum(kind, csr, dtyp
     expected = run.svm.weights(alpha, toy.Z, toy.y)
     assert bounds.dual == pytest.approx(run.svm.dual(alpha, toy.Z, toy.y), rel=1e-12)
     np.testing.assert_allclose(run.W, expected, rtol=1e-6, atol=1e-7)
-    assert bounds.primal == pytest.approx(run.svm.primal(run.W, toy.Z, toy.y), rel=1e-12)
+    W = run.W.astype(np.float64)
+    if kind is Averaging:  # its primal demands columns that sum to zero, float32 rounds them
+        W -= W.mean(axis=1, keepdims=True)
+    assert bounds.primal == pytest.approx(run.svm.primal(W, toy.Z, toy.y), rel=1e-12)
     assert {run.block(name).W.dtype for _, name in run.solver.weights(run.state)} == {
         np.dtype(dtype)
     }

@@ -11,7 +11,13 @@ from reference import solve
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs._alone import solve_epoch
-from dask_mcsvm.graphs._shard_tasks import Weights, combine_slices, report_tally, solve_rows
+from dask_mcsvm.graphs._shard_tasks import (
+    Weights,
+    combine_slices,
+    move_weights,
+    report_tally,
+    solve_rows,
+)
 from dask_mcsvm.graphs.shards import SHORT, Shards
 from dask_mcsvm.solvers.shard import Shard, slice_visits
 
@@ -249,12 +255,14 @@ def test_a_task_moves_the_intercept_as_often_as_a_lane_alone(formulation, k):
     run = Steps(toy, formulation, lanes=1, slices=1)
     (rows,), how = run.data.values(), run.solver._slice_of(0, 0, 0)
     assert how.visits == 6
-    shard, weights = run.block("shard-0"), run.block("weights")
-    for epoch in range(3):
+    shard, weights = solve_epoch(rows, run.block("shard-0"), run.block("weights"), how)
+    for epoch in range(1, 4):
         how = how._replace(seed=(3, epoch, 0))
         alone, expected = solve_epoch(rows, shard, weights, how)
-        shard, found = solve_rows(rows, shard, weights, how)
-        weights = combine_slices(weights, [found], chunks=[0], lanes=1, rho=how.rho, first=True)
+        shard, weights, found = solve_rows(rows, shard, weights, None, how)
+        combined = combine_slices([found], blocks=[0], lanes=1, rho=how.rho, first=True)
+        assert combined.weights.sums[2] == 1.0  # the line search took the whole step, as it does alone
+        weights = move_weights(weights, combined)
         for name in ("W", "own", "pull", "gaps", "tally"):
             one, other = getattr(weights, name), getattr(expected, name)
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * abs(weights.W).max())

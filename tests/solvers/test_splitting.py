@@ -265,7 +265,7 @@ def test_options_of_other_solvers_are_refused():
         (15_000, RowScale(0.0, 16.0), "sdm"),  # standardized
         (15_000, RowScale(0.9, 1.0), "sdm"),  # of unit length
         (15_000, RowScale(66.0, 183.0), "sdm"),  # the larger part differs from row to row
-        (800, RowScale(614.0, 698.0), "sdm"),
+        (800, RowScale(614.0, 698.0), "splitting"),
         (15_000, None, "sdm"),
     ],
 )

@@ -67,16 +67,20 @@ def test_it_goes_on_from_the_dual_variables_of_the_shards(whole):
     assert first["gap"] < last["gap"]
 
 
+#: The smallest has the second solver save its state as well.
+TOL = {1.0: 1e-3, 2.0: 1e-9, 10.0: 1e-3}
+
+
 @pytest.fixture(scope="module")
 def whole():
     with dask.config.set(scheduler="synchronous"):
-        return {C: svm(C=C).fit(*centred_set()) for C in (1.0, 10.0)}
+        return {C: svm(C=C, tol=TOL[C]).fit(*centred_set()) for C in TOL}
 
 
 # The state is saved after 10, 20 and 30 records: before the hand-over, just before, after it.
 @pytest.mark.parametrize(
     ("C", "at", "solver"),
-    [(10.0, 15, "shards"), (10.0, 22, "shards"), (1.0, 29, "shards"), (1.0, 32, "splitting")],
+    [(10.0, 15, "shards"), (10.0, 22, "shards"), (1.0, 29, "shards"), (2.0, 31, "splitting")],
 )
 def test_a_fit_interrupted_near_the_hand_over_goes_on_to_the_same_bytes(
     C, at, solver, tmp_path, whole
@@ -90,11 +94,11 @@ def test_a_fit_interrupted_near_the_hand_over_goes_on_to_the_same_bytes(
             raise RuntimeError("pulled the plug")
 
     with pytest.raises(RuntimeError, match="pulled the plug"):
-        svm(C=C, checkpoint=tmp_path, callbacks=(pull_the_plug,)).fit(X, y)
+        svm(C=C, tol=TOL[C], checkpoint=tmp_path, callbacks=(pull_the_plug,)).fit(X, y)
     _, meta = Checkpoint(tmp_path).read()
     assert (meta["epoch"], meta["solver"]) == (at // 10 * 10, solver)
-    assert first_of_second(whole[C]) == {10.0: 20, 1.0: 27}[C]
-    rest = svm(C=C, checkpoint=tmp_path, resume=True).fit(X, y)
+    assert (meta["epoch"] > first_of_second(whole[C])) == (solver == "splitting")
+    rest = svm(C=C, tol=TOL[C], checkpoint=tmp_path, resume=True).fit(X, y)
     assert (rest.solver_, weights(rest)) == ("splitting", weights(whole[C]))
     for name in ("epoch", "gap"):
         assert [r[name] for r in rest.history_] == [r[name] for r in whole[C].history_]
