@@ -261,7 +261,7 @@ def test_a_task_moves_the_intercept_as_often_as_a_lane_alone(formulation, k):
         alone, expected = solve_epoch(rows, shard, weights, how)
         shard, weights, found = solve_rows(rows, shard, weights, None, how)
         combined = combine_slices([found], blocks=[0], lanes=1, rho=how.rho, first=True)
-        assert combined.weights.sums[2] == 1.0  # the line search took the whole step, as it does alone
+        assert combined.weights.sums[2] == 1.0  # the whole step, as it is taken alone
         weights = move_weights(weights, combined)
         for name in ("W", "own", "pull", "gaps", "tally"):
             one, other = getattr(weights, name), getattr(expected, name)
