@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.solvers.certify import centre_columns, common_square
-from dask_mcsvm.solvers.change import Change, add_change, no_change, square_of, total_change
+from dask_mcsvm.solvers.change import Change, add_change, square_of, total_change
 from dask_mcsvm.solvers.intercept import SoftIntercept
 from dask_mcsvm.solvers.sdm import Data
 from dask_mcsvm.solvers.shard import (
@@ -124,25 +124,22 @@ def solve_rows(
 
     Returns the shard as if all of its change were taken, the weights without it, and what changed.
     """
-    new = move_weights(weights, combined)
-    data, b = soft_data(rows, how), new.W[-1].copy()
+    if combined is not None:
+        weights = move_weights(weights, combined)
+    data = soft_data(rows, how)
     order, waited = slice_visits(shard, data.square, list(how.seed), how.part, how.parts)
-    intercept = SoftIntercept(how.rho, b.size, how.lanes)
-    intercept.own, intercept.pull = new.own, new.pull
-    applied = no_change(new.W) if combined is None else combined.change
+    intercept = SoftIntercept(how.rho, weights.own.size, how.lanes)
+    intercept.own, intercept.pull = weights.own, weights.pull
     solved, found = solve_slice(
-        shard, data, weights.W, applied, new.W, order, how.formulation, intercept, how.visits
+        shard, data, weights.W, order, how.formulation, intercept, how.visits
     )
-    new.W[-1] = b
     gap = float(solved.seen[:, 1].sum())
-    return solved._replace(waited=waited), new, Found(found, gap, without_features(new))
+    return solved._replace(waited=waited), weights, Found(found, gap, without_features(weights))
 
 
-def move_weights(weights: Weights, combined: Combined | None) -> Weights:
+def move_weights(weights: Weights, combined: Combined) -> Weights:
     """A copy of the weights, moved as the lanes together found in a step."""
     W = weights.W.copy()
-    if combined is None:
-        return weights._replace(W=W)
     add_change(W, *combined.change)
     W[-1] = combined.weights.W[-1]
     return combined.weights._replace(W=W)

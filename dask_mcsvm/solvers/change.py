@@ -1,7 +1,7 @@
 """What a lane changed of W in a step: a few percent of its entries, so only those travel.
 
-A lane works on a copy of W. When its step is over, what it changed is listed and taken back, so
-that the copy is once more the W that all lanes have in common, to the last bit.
+A lane works on a copy of W, which is compared with the W that all lanes have in common when its
+step is over.
 """
 
 from __future__ import annotations
@@ -25,25 +25,18 @@ class Change(NamedTuple):
         return self.places.nbytes + self.values.nbytes + self.shift.nbytes
 
 
-def no_change(W: np.ndarray) -> Change:
-    """W stays as it is."""
-    return Change(np.empty(0, np.int64), np.empty(0, W.dtype), np.empty(0, W.dtype))
+def find_change(before: np.ndarray, W: np.ndarray, shift: np.ndarray) -> tuple[Change, float]:
+    """What visits made of ``before``, the last row apart; also <before, change>.
 
-
-def take_back(
-    before: np.ndarray, applied: Change, W: np.ndarray, shift: np.ndarray
-) -> tuple[Change, float]:
-    """List what visits changed of W and undo it; returns also <W, change>.
-
-    W was ``before`` with ``applied`` added when the visits began, and is that again afterwards.
     ``shift`` is what they would add to all columns (LLW), or empty.
     """
-    room = max(2**14, 2 * applied.places.size)
+    bits = np.dtype(f"i{W.itemsize}")
+    room = 2**14
     places, values = np.empty(room, np.int64), np.empty(room, W.dtype)
-    row, count, cursor, along = 0, 0, 0, 0.0
+    row, count, along = 0, 0, 0.0
     while row < W.shape[0] - 1:
-        row, count, cursor, more = list_changes(
-            before, *applied, W, shift, row, count, cursor, places, values
+        row, count, more = list_changes(
+            before, before.view(bits), W, W.view(bits), shift, row, count, places, values
         )
         along += more
         if row < W.shape[0] - 1:
@@ -52,30 +45,31 @@ def take_back(
 
 
 @kernel
-def list_changes(before, places, values, common, W, shift, row, count, cursor, found, by):
-    """Go through the rows from ``row`` on, until the lists ``found`` and ``by`` may be too short.
+def list_changes(before, old_bits, W, new_bits, shift, row, count, places, values):
+    """Go through the rows from ``row`` on, until ``places`` and ``values`` may be too short.
 
-    Returns where it stopped: the row, how much is listed, the place among the entries applied; and
-    <W, change> of these rows.
+    Most rows are as they were: that is seen from their bits, many at a time. Returns where it
+    stopped: the row, how much is listed; and <before, change> of these rows.
     """
     k, along = W.shape[1], 0.0
-    while row < W.shape[0] - 1 and count + k <= found.size:
-        moved = shift[row] if shift.size > 0 else W.dtype.type(0)
+    while row < W.shape[0] - 1 and count + k <= places.size:
+        differs = old_bits.dtype.type(0)
         for m in range(k):
-            value = before[row, m]
-            if cursor < places.size and places[cursor] == row * k + m:
-                value += values[cursor]
-                cursor += 1
-            if common.size > 0:
-                value += common[row]
-            change = W[row, m] - value
-            if change != 0:
-                found[count], by[count] = row * k + m, change
-                count += 1
-                W[row, m] = value
-            along += np.float64(value) * np.float64(change + moved)
+            differs |= old_bits[row, m] ^ new_bits[row, m]
+        if differs != 0:
+            for m in range(k):
+                change = W[row, m] - before[row, m]
+                if change != 0:
+                    places[count], values[count] = row * k + m, change
+                    along += np.float64(before[row, m]) * np.float64(change)
+                    count += 1
+        if shift.size > 0 and shift[row] != 0:
+            total = 0.0
+            for m in range(k):
+                total += np.float64(before[row, m])
+            along += total * np.float64(shift[row])
         row += 1
-    return row, count, cursor, along
+    return row, count, along
 
 
 @kernel

@@ -16,7 +16,7 @@ from ._jit import kernel
 from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import examine, weights_block
-from .change import Change, square_of, take_back
+from .change import Change, find_change, square_of
 from .intercept import SoftIntercept, cut_visits
 from .sdm import Data, Frequencies, full_sweep, make_scratch
 
@@ -140,22 +140,19 @@ def solve_slice(
     shard: Shard,
     data: Data,
     before: np.ndarray,
-    applied: Change,
-    W: np.ndarray,
     order: np.ndarray,
     formulation: str,
     intercept: SoftIntercept,
     visits: int,
 ) -> tuple[Shard, Slice]:
-    """Visit ``order`` from W, which is ``before`` with ``applied`` added; the shard stays.
+    """Visit ``order`` from W (d + 1, k) = ``before``, which stays as it is, like the shard.
 
-    W (d + 1, k) is changed on the way and is in the end what it was, its last row apart. ``data``
-    has its constant feature scaled by √rho, and the intercept its row of W while visits run, the
-    other way round: scores stay what they are, and b answers with rho instead of one.
+    ``data`` has its constant feature scaled by √rho, and the intercept its row of W while visits
+    run, the other way round: scores stay what they are, and b answers with rho instead of one.
     """
-    shift = common_part(W, formulation)
+    W, shift = before.copy(), common_part(before, formulation)
     new, seen = visit_rows(own_copy(shard), data, W, shift, order, formulation, intercept, visits)
-    change, along = take_back(before, applied, W, shift)
+    change, along = find_change(before, W, shift)
     square = square_of(*change, W.shape[1])
     # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
     linear = seen.gain + seen.paid + along + 0.5 * square
