@@ -109,8 +109,7 @@ def certify(
     if is_lazy(coef):
         primal = primal_in_files(coef, intercept, problem)
     else:
-        W = form.project_weights(weights_of(coef, intercept, problem))
-        primal = certify_primal(problem, W, n_jobs=n_jobs)
+        primal = certify_primal(problem, weights_of(coef, intercept, problem), n_jobs=n_jobs)
     gap = primal - dual
     if gap < -ROUNDING * max(abs(primal), abs(dual)):
         raise CertificateError(

@@ -30,6 +30,7 @@ REFUSALS = "|".join(
         "intercept_scaling is ",
         "X has a value of magnitude ",
         "kernel='(linear|poly)' overflows ",
+        r"C=\S+ times the weights overflows float64; ",
     )
 )
 
