@@ -47,7 +47,8 @@ from dask_mcsvm.training import ArraySource, DatasetSource
 from dask_mcsvm.training._budget import FIXED, chunk_bytes, make_block_budget, make_budget
 from dask_mcsvm.training._passes import EarlyShrink
 from dask_mcsvm.training.block_minimization import train_block_minimization
-from dask_mcsvm.training.out_of_core import _Loop
+from dask_mcsvm.training.loop import Loop
+from dask_mcsvm.training.out_of_core import ShrinkRun
 
 C = 1.0
 #: What early shrinking does not solve.
@@ -134,7 +135,8 @@ def run_ours(
     budget = make_budget(source, options.memory_limit, options.n_jobs)
     with Scratch() as scratch, ThreadPoolExecutor(options.n_jobs) as pool:
         run = EarlyShrink(source, scratch, pool, C, tau, 0, budget.load)
-        fit = _Loop(run, None, certify, tol, 100_000, on_epoch).run()
+        shrinks = ShrinkRun(run, None, tol, certifies=certify)
+        fit = Loop(shrinks, shrinks.relative, tol, 100_000, on_epoch).fit()
         result: Result = watch.read()
         free = free_variables(run) if keep else None
     history = [

@@ -78,6 +78,9 @@ class SequentialDual:
     :meth:`certify` replaces them by exact values.
     """
 
+    #: Epochs after which W, a sum of many steps, is made anew from alpha by a certificate.
+    patience = 32.0
+
     def __init__(self, X, y, C, *, n_classes, formulation, tau, seed, n_jobs=1, start=None):
         (self.n, d), dtype, k = X.shape, X.dtype, n_classes
         self.formulation, self.seed, self.n_jobs = formulation, seed, n_jobs

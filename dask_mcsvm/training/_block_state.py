@@ -7,11 +7,13 @@ of the other chunks wait on disk where memory has no room for them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 from dask_mcsvm.graphs._alone import OwnWeights
 from dask_mcsvm.graphs._shard_tasks import (
     SliceOf,
@@ -23,7 +25,6 @@ from dask_mcsvm.graphs._shard_tasks import (
     start_weights,
 )
 from dask_mcsvm.graphs.rows import RowBlock, make_block
-from dask_mcsvm.graphs.state import Tally
 from dask_mcsvm.progress import Meter
 from dask_mcsvm.solvers.certify import centre_columns, common_square, finish_block
 from dask_mcsvm.solvers.duals import Duals
@@ -31,6 +32,7 @@ from dask_mcsvm.solvers.intercept import stiffness, visits_between_moves
 from dask_mcsvm.solvers.shard import Shard, own_copy, shard_columns, without_spare
 
 from .block_source import Source, read_ahead
+from .loop import COUNTED, Advance, Run
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Checkpoint, Scratch
@@ -88,13 +90,18 @@ class ShardStore:
         return Shard.from_arrays(self.scratch.read_note(f"shard-{b}"))
 
 
-class BlockMinimization:
-    """The state of one run; each pass changes it in place."""
+class BlockMinimization(Run):
+    """A run whose epoch is a pass over all chunks; each changes its state in place."""
+
+    solver = "shards"
+    #: A certificate reads all rows once more, about a third of a pass.
+    patience = 32.0
 
     def __init__(
         self,
         source: Source,
         shards: ShardStore,
+        kept: Checkpoint | None,
         formulation: str,
         C: float,
         tau: float,
@@ -103,20 +110,33 @@ class BlockMinimization:
         groups: Callable[[np.ndarray], list[list[int]]],
     ) -> None:
         (self.n, d), self.k = source.shape, source.n_classes
-        self.groups = groups
+        self.groups, self.kept, self.scores = groups, kept, self.n * self.k
+        self.save_every = None if kept is None else 1
         self.source, self.shards, self.formulation = source, shards, formulation
         self.C, self.tau, self.seed, self.inner_passes = C, tau, seed, inner_passes
         self.n_blocks = len(source.row_offsets) - 1
         self.weights = start_weights(d + 1, self.k, source.dtype, self.n_blocks)
         self.judged = self.weights.W  # what the last certificate is about
-        self.passes, self.n_loads = 0, 0
+        self.n_loads = 0
         self.rho, self.cost, self.density = 1.0, 0.0, 0.0
         self.resident: dict[int, RowBlock] = {}  # all rows, if they fit
 
+    @property
+    def dual(self) -> float:  # type: ignore[override]
+        return self.weights.dual
+
+    def relative(self, primal: float, dual: float) -> float:
+        """The relative duality gap; what all rows cost at W = 0 is known after the first pass."""
+        form = FORMULATIONS[self.formulation](self.k, np.ones(1))
+        at_zero = form.loss_at_zero * self.cost
+        return float(relative_gap(self.formulation, primal, dual, at_zero))
+
     # -- passes ------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """The first variables of every chunk, W(alpha), and how stiff the intercept is [SOFT]."""
+        if self.epoch > 0:
+            return
         exact, shift, linear = *self._zeros(), 0.0
         squares, used = 0.0, 0
         for b, rows in self._rows(range(self.n_blocks), Meter(self.n)):
@@ -129,9 +149,9 @@ class BlockMinimization:
         self.rho = stiffness(visits_between_moves(self.n), squares / max(1, used), self.tau)
         self._renew(exact, shift, linear)
 
-    def sweep(self) -> Tally:
+    def advance(self) -> Advance:
         """Every chunk, block by block, with some inner passes each."""
-        rng = np.random.default_rng([self.seed, self.passes])
+        began, rng = time.perf_counter(), np.random.default_rng([self.seed, self.epoch])
         blocks = self.groups(rng.permutation(self.n_blocks))
         weights = OwnWeights(self.weights, self.formulation, self.rho)
         meter, parts = Meter(self.n), SLICES * self.inner_passes
@@ -146,11 +166,26 @@ class BlockMinimization:
                 self.shards.put(b, without_spare(shard))
             self.resident = rows if len(blocks) == 1 else {}
         self.weights = weights.weights()
-        self.passes, self.n_loads = self.passes + 1, len(blocks)
-        return report_tally(self.weights, self.n * self.inner_passes)
+        self.epoch, self.n_loads = self.epoch + 1, len(blocks)
+        self.tally = report_tally(self.weights, self.n * self.inner_passes)
+        self.pace = self.n / max(time.perf_counter() - began, 1e-9)
+        return Advance(self.tally.work, self.tally.gap)
+
+    def facts(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        del history
+        return {
+            "active": self.tally.active,
+            "violation": self.tally.violation,
+            "pass": "blocks",
+            "loads": self.n_loads,
+            "rows_per_second": self.pace,
+        }
+
+    def model(self) -> dict[str, Any]:
+        return {"W": self.judged, "alpha": None, "dual_density": self.density}
 
     def _slice_of(self, b: int, part: int) -> SliceOf:
-        seed = (self.seed, self.passes, b)
+        seed = (self.seed, self.epoch, b)
         return SliceOf(
             self.formulation, seed, part, SLICES, self.tau, self.rho, 1,
             visits_between_moves(self.n),
@@ -220,8 +255,10 @@ class BlockMinimization:
 
     # -- checkpoint --------------------------------------------------------------------------------
 
-    def save(self, kept: Checkpoint, meta: dict[str, Any]) -> None:
-        """Commit W, all variables and `meta`."""
+    def save(self, counted: dict[str, Any]) -> None:
+        """Commit W, all variables and what was counted."""
+        kept = self.kept
+        assert kept is not None
         generation = kept.begin()
         records = [
             kept.write_block(kept.path, generation, f"shard-{b}", self.shards.get(b).arrays())
@@ -229,14 +266,16 @@ class BlockMinimization:
         ]
         numbers = {name: getattr(self, name) for name in _NUMBERS}
         state = {**self.weights.arrays(), "judged": self.judged}
-        kept.commit(generation, records, {**meta, **numbers}, state)
+        meta = {"problem": self._problem(), **numbers, **counted}
+        kept.commit(generation, records, meta, state)
 
-    def restore(self, kept: Checkpoint, problem: dict[str, Any]) -> dict[str, Any] | None:
-        """Take over what `save` wrote; its meta, None if there is nothing."""
+    def resume(self) -> dict[str, Any] | None:
+        """Take over what `save` wrote; what was counted, None if there is nothing."""
         from dask_mcsvm.storage import check_alike, restoring  # zarr: imported when it is needed
 
-        found = kept.read_of(problem)
-        if found is None:
+        kept = self.kept
+        found = None if kept is None else kept.read_of(self._problem())
+        if kept is None or found is None:
             return None
         generation, state, meta = found
         with restoring(kept.path):
@@ -248,7 +287,17 @@ class BlockMinimization:
             for b in range(self.n_blocks):
                 arrays = kept.read_block(kept.path, generation, f"shard-{b}")
                 self.shards.put(b, Shard.from_arrays(arrays))
-        return meta
+            return {name: meta[name] for name in COUNTED}
+
+    def _problem(self) -> dict[str, Any]:
+        """What a fit to be resumed must have in common with this one."""
+        return {
+            "rows": self.source.identity(),
+            "formulation": self.formulation,
+            "C": self.C,
+            "tau": self.tau,
+            "inner_passes": self.inner_passes,
+        }
 
 
-_NUMBERS = ("passes", "n_loads", "rho", "cost", "density", "seed")
+_NUMBERS = ("epoch", "n_loads", "rho", "cost", "density", "seed")

@@ -8,23 +8,18 @@ gap is closed. It is `shards` with one lane [SHARD], without a task graph, in bo
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 
 from ._block_state import WAITING_SHARE, BlockMinimization, ShardStore, blocks_that_fit
 from ._budget import chunk_bytes, make_block_budget, returning_freed_memory
 from .block_source import DatasetSource, Source
-from .problem import Fit, OnEpoch, counted_epochs, is_over
-
-if TYPE_CHECKING:
-    from dask_mcsvm.storage import Checkpoint
+from .loop import Loop
+from .problem import Fit, OnEpoch
 
 #: Passes over a block while it is in memory: half of the passes over the disk that one takes, for
 #: about the same work (news20_bydate in two blocks: 9 passes and 19 epochs; 19 and 20 with one).
@@ -33,8 +28,6 @@ INNER_PASSES = 2
 #: two passes have the same. With one chunk to a block (147,000 rows of file names, 58 classes, nine
 #: blocks, gap 1e-2) a fit takes 34 epochs; with two 16, with four to sixteen 14, in memory 6.
 CHUNK_BYTES = 2 << 20
-#: Certify when the gap that visits saw is within this factor of tol, and after so many passes.
-NEAR, LONG = 1.2, 16
 
 
 def check_block_options(options: Mapping[str, Any] | None) -> int:
@@ -143,139 +136,8 @@ def train_block_minimization(
         store = ShardStore(folder, WAITING_SHARE * budget.load)
         sizes, room = chunk_bytes(source, formulation), (1 - WAITING_SHARE) * budget.load
         run = BlockMinimization(
-            source, store, formulation, C, float(tau), seed, inner_passes,
+            source, store, kept, formulation, C, float(tau), seed, inner_passes,
             partial(blocks_that_fit, sizes=sizes, budget=room),
         )  # fmt: skip
-        return _Loop(run, kept, tol, max_epochs, on_epoch).run(resume)
-
-
-class _Loop:
-    """Pass after pass, until a certificate says that it is enough."""
-
-    def __init__(
-        self,
-        run: BlockMinimization,
-        kept: Checkpoint | None,
-        tol: float,
-        max_epochs: int,
-        on_epoch: OnEpoch | None,
-    ) -> None:
-        self.state, self.kept = run, kept
-        self.tol, self.max_epochs, self.on_epoch = tol, max_epochs, on_epoch
-        self.history: list[dict[str, Any]] = []
-        self.work, self.looked, self.seconds = 0, 0, 0.0
-        self.blindness = 1.0  # the gap over its estimate at the last certificate
-
-    @property
-    def epochs(self) -> float:
-        return self.work / (self.state.n * self.state.k)
-
-    def run(self, resume: bool) -> Fit:
-        started = time.perf_counter()
-        if not (resume and self._restore()):
-            self.state.start()
-        begun = started - self.seconds
-        stop = self._done() if self.history else None
-        while stop is None:
-            stop = self._pass(begun)
-        last, state = self.history[-1], self.state
-        if not last["certified"]:
-            self._certify_into(last)
-        return Fit(
-            W=state.judged,
-            alpha=None,
-            primal=last["primal"],
-            dual=last["dual"],
-            gap=last["gap"],
-            history=self.history,
-            n_iter=counted_epochs(self.epochs, self.max_epochs),
-            converged=last["gap"] <= self.tol,
-            stop=stop,
-            dual_density=state.density,
-        )
-
-    def _pass(self, begun: float) -> str | None:
-        state, started = self.state, time.perf_counter()
-        tally = state.sweep()
-        now = time.perf_counter()
-        self.work += max(1, tally.work)
-        dual = state.weights.dual
-        record: dict[str, Any] = {
-            "epoch": self.epochs,
-            "seconds": now - begun,
-            "primal": dual + tally.gap,
-            "dual": dual,
-            "gap": self._relative(dual + tally.gap, dual),
-            "certified": False,
-            "active": tally.active,
-            "violation": tally.violation,
-            "pass": "blocks",
-            "loads": state.n_loads,
-            "rows_per_second": state.n / max(now - started, 1e-9),
-        }
-        if self._time_to_look(seen := record["gap"]):
-            self._certify_into(record)
-            self.blindness = max(1.0, record["gap"] / seen) if seen > 0 else 1.0
-            record["seconds"] = time.perf_counter() - begun
-        self.history.append(record)
-        self.seconds = record["seconds"]
-        self._save()
-        if self.on_epoch is not None and self.on_epoch(dict(record)):
-            return "callback"
-        return self._done()
-
-    def _certify_into(self, record: dict[str, Any]) -> None:
-        primal, dual = self.state.certify()
-        self.looked = self.state.passes
-        record.update(primal=primal, dual=dual, gap=self._relative(primal, dual), certified=True)
-
-    def _time_to_look(self, estimate: float) -> bool:
-        """A certificate reads all rows once more, about a third of a pass."""
-        waited = self.state.passes - self.looked
-        is_near = self.blindness * estimate <= NEAR * self.tol
-        return self.tol > 0 and (is_near or waited >= LONG)
-
-    def _done(self) -> str | None:
-        last = self.history[-1]
-        if last["certified"] and last["gap"] <= self.tol and self.tol > 0:
-            return "gap"
-        # To the nearest: visits by preference are n k scores on average, not each time.
-        return "max_epochs" if is_over(self.epochs, self.max_epochs) else None
-
-    def _relative(self, primal: float, dual: float) -> float:
-        state = self.state
-        form = FORMULATIONS[state.formulation](state.k, np.ones(1))
-        at_zero = form.loss_at_zero * state.cost
-        return float(relative_gap(state.formulation, primal, dual, at_zero))
-
-    # -- checkpoint --------------------------------------------------------------------------------
-
-    def _save(self) -> None:
-        if self.kept is not None:
-            meta = {name: getattr(self, name) for name in _SAVED}
-            self.state.save(self.kept, {"problem": self._problem(), **meta})
-
-    def _restore(self) -> bool:
-        """Go on where the checkpoint ends; False where there is none."""
-        from dask_mcsvm.storage import restoring  # zarr: imported when it is needed
-
-        meta = None if self.kept is None else self.state.restore(self.kept, self._problem())
-        if self.kept is None or meta is None:
-            return False
-        with restoring(self.kept.path):
-            vars(self).update({name: meta[name] for name in _SAVED})
-        return True
-
-    def _problem(self) -> dict[str, Any]:
-        """What a fit to be resumed must have in common with this one."""
-        state = self.state
-        return {
-            "rows": state.source.identity(),
-            "formulation": state.formulation,
-            "C": state.C,
-            "tau": state.tau,
-            "inner_passes": state.inner_passes,
-        }
-
-
-_SAVED = ("history", "work", "looked", "seconds", "blindness")
+        counted = run.resume() if resume else None
+        return Loop(run, run.relative, tol, max_epochs, on_epoch, counted).fit()

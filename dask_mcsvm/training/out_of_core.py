@@ -22,7 +22,9 @@ from dask_mcsvm.formulations import relative_gap
 from ._budget import make_budget, returning_freed_memory
 from ._passes import EarlyShrink
 from .block_source import Source
-from .problem import Fit, OnEpoch, counted_epochs, is_over
+from .loop import COUNTED, Advance, Loop, Run
+from .plan import EARLY_SHRINK
+from .problem import Fit, OnEpoch
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Checkpoint
@@ -154,149 +156,119 @@ def train_early_shrink(
         folder = stack.enter_context(Scratch(scratch))
         kept = None if checkpoint is None else stack.enter_context(Checkpoint(checkpoint))
         pool = stack.enter_context(ThreadPoolExecutor(n_jobs))
-        run = EarlyShrink(
+        passes = EarlyShrink(
             source, folder, pool, C, radius, seed, budget.load, chosen["inner_passes"]
         )
-        loop = _Loop(run, kept, chosen["certify"], tol, max_epochs, on_epoch)
-        if resume:
-            loop.restore()
-        return loop.run()
+        run = ShrinkRun(passes, kept, tol, certifies=chosen["certify"])
+        counted = run.resume() if resume else None
+        return Loop(run, run.relative, tol, max_epochs, on_epoch, counted).fit()
 
 
-class _Loop:
-    """Which pass comes next, and when it is enough."""
+class ShrinkRun(Run):
+    """Which pass comes next, and when the run itself is settled; an epoch of it is one pass."""
+
+    solver = EARLY_SHRINK
+    looks_itself = True
 
     def __init__(
-        self,
-        run: EarlyShrink,
-        kept: Checkpoint | None,
-        certify: bool,
-        tol: float,
-        max_epochs: int,
-        on_epoch: OnEpoch | None,
+        self, passes: EarlyShrink, kept: Checkpoint | None, tol: float, *, certifies: bool
     ) -> None:
-        self.state, self.kept, self.certify = run, kept, certify
-        self.tol, self.max_epochs, self.on_epoch = tol, max_epochs, on_epoch
-        self.history: list[dict[str, Any]] = []
+        self.state, self.kept, self.tol, self.certifies = passes, kept, tol, certifies
+        self.scores = passes.n * passes.k
+        self.save_every = None if kept is None else 1
         self.next = "stream"
         self.phase = 0  # certifying passes so far
         self.phase_passes = 0
         self.last_gap = 1.0
-        self.seconds = 0.0  # of the runs before this one
 
     @property
-    def epochs(self) -> float:
-        return self.state.work / (self.state.n * self.state.k)
+    def dual(self) -> float:  # type: ignore[override]
+        return float(self.state.dual.sum())
 
-    @property
-    def slack(self) -> float:
-        """Without a certificate only free variables stay, as in the paper."""
-        return SLACK if self.certify else -math.inf
+    @staticmethod
+    def relative(primal: float, dual: float) -> float:
+        """The relative duality gap of one-vs-rest."""
+        return relative_gap("one_vs_rest", primal, dual, math.nan)
 
-    def run(self) -> Fit:
-        begun = time.perf_counter() - self.seconds
-        stop = self._done() if self.history else None
-        while stop is None:
-            stop = self._pass(begun)
-        if self.certify and not self.history[-1]["certified"]:
-            self.next = "certify"
-            self._pass(begun)
-        last, state = self.history[-1], self.state
-        state.flush()
-        return Fit(
-            W=np.ascontiguousarray(state.judged.T if self.certify else state.W.T),
-            alpha=None,
-            primal=last["primal"],
-            dual=last["dual"],
-            gap=last["gap"],
-            history=self.history,
-            n_iter=counted_epochs(self.epochs, self.max_epochs),
-            converged=stop == "dual" or last["gap"] <= self.tol,
-            stop=stop,
-            dual_density=state.dual_density(),
-        )
-
-    def _pass(self, begun: float) -> str | None:
-        """Make the pass that is due, record it, decide what follows; why to stop, or None."""
-        state, kind, before = self.state, self.next, self.state.dual.sum()
-        started, primal, dual = time.perf_counter(), math.nan, math.nan
-        rows = state.n
-        if kind == "stream":
+    def advance(self) -> Advance:
+        state, self.kind, before, work = self.state, self.next, self.dual, self.state.work
+        began, bounds, rows = time.perf_counter(), None, state.n
+        if self.kind == "stream":
             state.stream()
-        elif kind == "certify":
-            primal, dual = state.certify(self.slack)
-            self.phase, self.phase_passes = self.phase + 1, 0
-            self.last_gap = relative_gap("one_vs_rest", primal, dual, math.nan)
+        elif self.kind == "certify":
+            bounds = self.certify()
         else:
             rows = int(state.store.rows.sum())
-            state.active_pass(DROP if self.certify else -math.inf, self._enough())
+            state.active_pass(DROP if self.certifies else -math.inf, self._enough())
             self.phase_passes += 1
         state.passes += 1
-        now, held = time.perf_counter(), state.active_variables()
-        record = {
-            "epoch": self.epochs,
-            "seconds": now - begun,
-            "primal": primal,
-            "dual": float(state.dual.sum()),
-            "gap": self.last_gap if kind == "certify" else math.nan,
-            "certified": kind == "certify",
-            "active": held / (state.n * state.k),
-            "pass": kind,
+        self.epoch = state.passes
+        self.pace = rows / max(time.perf_counter() - began, 1e-9)
+        self.next = self._following(before)
+        stop = "dual" if self.next == "settled" else None
+        return Advance(state.work - work, bounds=bounds, stop=stop)
+
+    def certify(self) -> tuple[float, float]:
+        # Without a certificate only free variables stay, as in the paper.
+        primal, dual = self.state.certify(SLACK if self.certifies else -math.inf)
+        self.phase, self.phase_passes = self.phase + 1, 0
+        self.last_gap = self.relative(primal, dual)
+        return primal, dual
+
+    def facts(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        state = self.state
+        facts = {
+            "active": state.active_variables() / self.scores,
+            "pass": self.kind,
             "active_rows": float(state.store.rows.sum() / state.n),
             "active_gap": float(state.gaps.sum()),
             "loads": state.n_loads,
-            "rows_per_second": rows / max(now - started, 1e-9),
+            "rows_per_second": self.pace,
         }
-        self.history.append(record)
-        record["seconds_left"] = seconds_left(self.history, float(self._enough().sum()))
-        self.next = self._following(kind, before)
-        self.seconds = now - begun
-        self.save()
-        asked = self.on_epoch is not None and self.on_epoch(dict(record))
-        return "callback" if asked else self._done()
+        goal = float(self._enough().sum())
+        left = seconds_left([*history[:-1], history[-1] | facts], goal)
+        return facts | {"seconds_left": left}
+
+    def model(self) -> dict[str, Any]:
+        state = self.state
+        state.flush()
+        W = np.ascontiguousarray(state.judged.T if self.certifies else state.W.T)
+        return {"W": W, "alpha": None, "dual_density": state.dual_density()}
 
     def _enough(self) -> np.ndarray:
         """How much of the gap the active variables of each class may show."""
         dual = np.maximum(self.state.dual, self.state.dual.mean())
         share = max(SHARE * self.tol, REDUCTION * self.last_gap)
-        return share * dual if self.certify else np.zeros(dual.size)
+        return share * dual if self.certifies else np.zeros(dual.size)
 
-    def _following(self, kind: str, before: float) -> str:
-        if kind != "active":
+    def _following(self, before: float) -> str:
+        if self.kind != "active":
             return "active"
-        dual, gaps = self.state.dual.sum(), self.state.gaps
-        least = 0.0 if self.phase else DUAL_CHANGE * dual
-        settled = dual - before <= least or bool(np.all(gaps <= self._enough()))
-        if self.certify:
+        least = 0.0 if self.phase else DUAL_CHANGE * self.dual
+        settled = self.dual - before <= least or bool(np.all(self.state.gaps <= self._enough()))
+        if self.certifies:
             return "certify" if settled or self.phase_passes >= PHASE_PASSES else "active"
         return "settled" if settled else "active"
 
-    def _done(self) -> str | None:
-        """Whether the last pass was enough, and why."""
-        last = self.history[-1]
-        if last["certified"] and last["gap"] <= self.tol and self.tol > 0:
-            return "gap"
-        if self.next == "settled":
-            return "dual"
-        return "max_epochs" if is_over(self.epochs, self.max_epochs) else None
-
     # -- checkpoint --------------------------------------------------------------------------------
 
-    def save(self) -> None:
-        """Make this moment the current generation of the checkpoint, if there is one."""
-        if self.kept is None:
-            return
-        meta = {name: getattr(self, name) for name in _SAVED}
-        self.state.save(self.kept, {"problem": self._problem(), **meta})
+    def save(self, counted: dict[str, Any]) -> None:
+        """Make this moment the current generation of the checkpoint."""
+        assert self.kept is not None
+        own = {name: getattr(self, name) for name in _SAVED}
+        self.state.save(self.kept, {"problem": self._problem(), **own, **counted})
 
-    def restore(self) -> None:
-        """Go on where the checkpoint ends; nothing happens where there is none."""
+    def resume(self) -> dict[str, Any] | None:
+        """Go on where the checkpoint ends; what was counted, None where there is nothing."""
         from dask_mcsvm.storage import restoring  # zarr: imported when it is needed
 
         meta = None if self.kept is None else self.state.restore(self.kept, self._problem())
-        if self.kept is not None and meta is not None:
-            with restoring(self.kept.path):
-                vars(self).update({name: meta[name] for name in _SAVED})
+        if self.kept is None or meta is None:
+            return None
+        with restoring(self.kept.path):
+            vars(self).update({name: meta[name] for name in _SAVED})
+            self.epoch = self.state.passes
+            return {name: meta[name] for name in COUNTED}
 
     def _problem(self) -> dict[str, Any]:
         """What a fit to be resumed must have in common with this one."""
@@ -305,12 +277,12 @@ class _Loop:
             "rows": state.source.identity(),
             "C": state.C,
             "tau": state.tau,
-            "certify": self.certify,
+            "certify": self.certifies,
             "inner_passes": state.inner_passes,
         }
 
 
-_SAVED = ("history", "next", "phase", "phase_passes", "last_gap", "seconds")
+_SAVED = ("next", "phase", "phase_passes", "last_gap")
 
 
 def seconds_left(history: Sequence[Mapping[str, Any]], goal: float) -> float:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_mcsvm.training.dask_loop import epochs_to_tol
 from dask_mcsvm.training.dask_plan import make_dask_plan, round_slices, split_lanes
+from dask_mcsvm.training.loop import epochs_to_tol
 
 BIG = dict(n=400_000, d=100_000, nnz=52_000_000, chunks=8)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dask_mcsvm.training.local import STRETCH, TOO_MANY, is_slow, second_is_due
+from dask_mcsvm.training.loop import STRETCH, TOO_MANY, is_slow, second_is_due
 from dask_mcsvm.training.plan import TRIAL, matrix_epochs
 from dask_mcsvm.training.problem import counted_epochs, is_over
 

@@ -47,8 +47,8 @@ class Splitting:
     exact values.
     """
 
-    #: W is made anew in every pass, so that there is no drift to certify against.
-    drifts = False
+    #: Epochs between certificates: W is made anew in every pass and does not drift.
+    patience = float("inf")
 
     def __init__(self, X, y, C, *, n_classes, formulation, tau, seed=0, n_jobs=1, start=None):
         (n, d), C, tau = X.shape, read_only(np.asarray(C, np.float64)), float(tau)
