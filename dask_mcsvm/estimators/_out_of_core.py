@@ -49,7 +49,7 @@ def pose_early_shrink(
     read = _from_dataset if is_lazy(X) else _from_memory
     found = read(estimator, X, y, sample_weight, classes, settings)
     asked = "asked for by solver='early_shrink'"
-    why = "memory_limit given" if settings.solver == "auto" else asked
+    why = "memory_limit given, in this process" if settings.solver == "auto" else asked
     return _posed(found, settings, EARLY_SHRINK, why)
 
 
@@ -65,7 +65,7 @@ def pose_blocks(
     check_block_options(settings.options)
     source, *rest = _from_dataset(estimator, X, y, sample_weight, classes, settings)
     found = (cut_to_chunks(source, settings.formulation), *rest)
-    return _posed(found, settings, "shards", "memory_limit given, no client")
+    return _posed(found, settings, "shards", "memory_limit given, in this process")
 
 
 def _posed(

@@ -119,13 +119,12 @@ def wants_early_shrink(X: Any, settings: Settings) -> bool:
 
 
 def wants_blocks(X: Any, settings: Settings) -> bool:
-    """Whether `shards` reads a dataset within a limit, one block after another, in this process."""
-    if not _is_limited(X, settings) or settings.solver not in ("auto", "shards"):
-        return False
-    from dask_mcsvm.training.runner import LocalRunner, find_runner  # imports Dask
+    """Whether `shards` reads a dataset within a limit, one block after another, in this process.
 
-    alone = isinstance(find_runner(), LocalRunner)
-    return alone and settings.options.get("lanes", 1) == 1
+    No client is looked for: the same call must train the same model with and without one.
+    """
+    by_blocks = settings.solver in ("auto", "shards") and settings.options.get("lanes", 1) == 1
+    return by_blocks and _is_limited(X, settings)
 
 
 def _is_limited(X: Any, settings: Settings) -> bool:

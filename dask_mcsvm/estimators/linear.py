@@ -89,9 +89,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         By default a temporary one, if all workers are on this machine. A `coef_` too large for
         `memory_limit` stays there, in a folder ``weights-...``, until you remove it.
     memory_limit : int, text such as "2GB", or None
-        A dataset without a Dask client: bytes to use beyond what the process holds. On Dask: rows
-        stay in the workers' memory between epochs only if they take less than 0.4 of it, and a
-        larger W is cut into groups of classes that never meet in one process, `coef_` included.
+        A dataset with "auto", "shards" (one lane) or "early_shrink" is read by this process, also
+        if there is a client, and this is how many bytes it may use beyond what it holds. On Dask:
+        rows stay in the workers' memory between epochs only if they take less than 0.4 of it, and
+        a larger W is cut into groups of classes that never meet in one process, `coef_` included.
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
