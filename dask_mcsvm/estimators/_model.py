@@ -13,6 +13,7 @@ from dask_mcsvm._validation import (
     check_n_jobs,
     check_rows,
     check_training_set,
+    is_dataset,
     is_lazy,
 )
 from dask_mcsvm.estimators._certificate import Certificate, Trained, certify
@@ -105,13 +106,15 @@ class LinearModel:
         labels: npt.NDArray[Any] = self.classes_[best]
         return labels
 
-    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """Prove how good the model is now, also if `coef_` was changed since the fit.
 
         Parameters
         ----------
         X, y, sample_weight
-            The training rows, labels and weights, in any order of the rows.
+            The training rows, labels and weights, in any order of the rows. Lazy ones are looked
+            at chunk by chunk, on the workers of the current client if there is one; a dataset has
+            labels and weights of its own.
 
         Returns
         -------
@@ -125,6 +128,12 @@ class LinearModel:
             If these cannot be the training rows.
         """
         check_is_fitted(self)
+        if y is None and not is_dataset(X):
+            raise ValueError("certify needs the labels of these rows; type certify(X, y).")
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy_certificate import lazy_certificate
+
+            return lazy_certificate(self, X, y, sample_weight)
         trained = self._trained
         data = check_training_set(
             self,

@@ -18,6 +18,7 @@ from dask_mcsvm._validation import (
     check_n_jobs,
     check_number,
     draw_seed,
+    is_dataset,
 )
 from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
@@ -128,8 +129,7 @@ def wants_blocks(X: Any, settings: Settings) -> bool:
 
 
 def _is_limited(X: Any, settings: Settings) -> bool:
-    on_disk = isinstance(X, str | os.PathLike) or type(X).__name__ == "Dataset"
-    return on_disk and settings.memory_limit is not None
+    return is_dataset(X) and settings.memory_limit is not None
 
 
 def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
