@@ -243,6 +243,9 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     ) -> PathResult:
         """Fit a model per value of C, each started from the one before.
 
+        Out of core ("early_shrink", or a dataset with `memory_limit`), and by "splitting" on Dask,
+        each fit starts afresh.
+
         Parameters
         ----------
         X, y, sample_weight
