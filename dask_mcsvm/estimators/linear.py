@@ -54,7 +54,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         chunks, for all formulations; "rounds" (weston_watkins), "averaging" (lee_lin_wahba) and
         "classes" (one_vs_rest) by groups of classes, for models larger than a worker.
         "early_shrink" (one_vs_rest) reads a dataset several times larger than memory; so does
-        "shards" with a `memory_limit` and no Dask client: block minimization, one machine.
+        "shards" of a dataset with a `memory_limit`: block minimization, one machine.
     C : float
         Cost of a unit of loss, above 0. Large values fit the rows, small ones keep W small.
     tol : float
@@ -132,9 +132,9 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     -----
     An intercept without any penalty is the limit of a large `intercept_scaling`. By how much the
     result still exceeds the best unpenalized objective is bounded by ||b||^2 / (2 tau^2), b being
-    the unpenalized intercept: tau = 10 leaves 0.5% of ||b||^2. But the constant feature comes to
-    dominate every row's norm, and epochs grow with its square; centering the columns of a dense X
-    keeps b small and is the better half of the cure. There is no setting that is exact.
+    the unpenalized intercept: tau = 10 leaves 0.5% of ||b||^2, tau = 100 0.005%. A larger tau costs
+    no epochs: the intercept follows the other weights softly. Centering the columns of a dense X
+    keeps b small besides, and speeds training up. There is no setting that is exact.
 
     With two classes the decision function of a binary SVM with cost c comes from C = c / 2
     (Crammer-Singer, Weston-Watkins) or C = c (one-vs-rest); C = 2 c with Lee-Lin-Wahba gives
@@ -273,7 +273,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         return fit_path(self, X, y, Cs, validation, sample_weight)
 
     def explain(self, X: Any, y: Any = None) -> str:
-        """Print, and return, how a fit on X and y would run, without running it.
+        """Print, and return, how a fit on X and y would run; nothing is trained.
+
+        All rows are read once, as a fit begins by doing: the plan depends on their number, their
+        nonzeros and their scale. Those of Dask are read by its workers.
 
         Parameters
         ----------
