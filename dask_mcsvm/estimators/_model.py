@@ -5,7 +5,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm._validation import (
@@ -17,10 +16,15 @@ from dask_mcsvm._validation import (
     is_lazy,
 )
 from dask_mcsvm.estimators._certificate import Certificate, Trained, certify
-from dask_mcsvm.estimators._predict import best_classes, class_scores, two_class_decision
+from dask_mcsvm.estimators._predict import (
+    Scored,
+    best_classes,
+    class_scores,
+    two_class_decision,
+)
 
 
-class LinearModel:
+class LinearModel(Scored):
     """Methods of an estimator whose fit left `coef_`, `intercept_`, `classes_` and `dual_`."""
 
     coef_: Any
@@ -62,21 +66,6 @@ class LinearModel:
             return lazy_labels(self, X)
         best: npt.NDArray[Any] = self.predict_topk(X, 1)[:, 0]
         return best
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy: the weighted share of rows whose class is predicted.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            In memory or lazy; a dataset has labels and weights of its own.
-        """
-        check_is_fitted(self)
-        if is_lazy(X):
-            from dask_mcsvm.estimators._lazy_rows import lazy_accuracy
-
-            return lazy_accuracy(self, X, y, sample_weight)
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
     def predict_topk(self, X: Any, n: int) -> Any:
         """The n classes with the highest scores, best first.
