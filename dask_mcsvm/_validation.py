@@ -156,6 +156,11 @@ def is_lazy(X: Any) -> bool:
     return home[0] in {"dask", "dask_expr", "zarr"} or home[:2] == ["dask_mcsvm", "storage"]
 
 
+def is_dataset(X: Any) -> bool:
+    """Whether X is a dataset or its path, which has labels and weights of its own."""
+    return isinstance(X, str | os.PathLike) or type(X).__name__ == "Dataset"
+
+
 def check_rows(estimator: Any, X: Any) -> Rows:
     """X of a fitted estimator's `predict`: numeric, finite, 2-d, with the columns of the fit.
 

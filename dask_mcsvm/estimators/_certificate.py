@@ -68,17 +68,8 @@ class Trained:
 
     def pose(self, data: TrainingSet) -> Problem:
         """The problem of the fit, from rows that are said to be the same."""
-        if data.n_given != self.n_given:
-            raise CertificateError(
-                f"X has {data.n_given} rows, but the fit had {self.n_given}; the certificate "
-                "holds for the training rows only: pass those."
-            )
         C = self.C * data.weights
-        if not np.allclose(class_totals(data.y, C, self.totals.size), self.totals, rtol=1e-9):
-            raise CertificateError(
-                "y or sample_weight are not those of the fit; the certificate holds for the "
-                "training rows only: pass the same labels and weights."
-            )
+        self.refuse_others(data.n_given, class_totals(data.y, C, self.totals.size))
         check_rows_range(data.rows, positive_range(C), self.tau)
         return Problem(
             rows=data.rows,
@@ -88,6 +79,19 @@ class Trained:
             formulation=self.formulation,
             tau=self.tau,
         )
+
+    def refuse_others(self, n_given: int, totals: npt.NDArray[np.float64]) -> None:
+        """An error if rows of this number, and this sum of C_i per class, cannot be the fit's."""
+        if n_given != self.n_given:
+            raise CertificateError(
+                f"X has {n_given} rows, but the fit had {self.n_given}; the certificate holds for "
+                "the training rows only: pass those."
+            )
+        if totals.shape != self.totals.shape or not np.allclose(totals, self.totals, rtol=1e-9):
+            raise CertificateError(
+                "y or sample_weight are not those of the fit; the certificate holds for the "
+                "training rows only: pass the same labels and weights."
+            )
 
 
 def class_totals(
@@ -100,56 +104,58 @@ def class_totals(
 def certify(
     problem: Problem, coef: Any, intercept: npt.NDArray[Any], dual: float, n_jobs: int
 ) -> Certificate:
-    """The certificate of coef (k, d) and intercept (k,) against a dual bound."""
+    """The certificate of coef (k, d) and intercept (k,) against a dual bound, rows in memory."""
+    refuse_no_bound(dual)
+    if is_lazy(coef):
+        from dask_mcsvm.estimators._lazy_certificate import primal_of_rows  # imports Dask
+
+        primal = primal_of_rows(problem, coef, intercept)
+    else:
+        W = weights_of(coef, intercept, problem.formulation, problem.tau)
+        primal = certify_primal(problem, W, n_jobs=n_jobs)
+    return compare(problem.formulation, problem.n_classes, float(problem.C.sum()), primal, dual)
+
+
+def refuse_no_bound(dual: float) -> None:
+    """An error before any work if there is nothing to compare with."""
     if not np.isfinite(dual):
         raise CertificateError(
             "the fit proved no lower bound (dual_ is nan); fit again with a solver that certifies."
         )
-    form = FORMULATIONS[problem.formulation](problem.n_classes, problem.C)
-    if is_lazy(coef):
-        primal = primal_in_files(coef, intercept, problem)
-    else:
-        primal = certify_primal(problem, weights_of(coef, intercept, problem), n_jobs=n_jobs)
+
+
+def compare(
+    formulation: str, n_classes: int, total_cost: float, primal: float, dual: float
+) -> Certificate:
+    """The certificate of a primal and a bound; ``total_cost`` is the sum of all C_i."""
     gap = primal - dual
     if gap < -ROUNDING * max(abs(primal), abs(dual)):
         raise CertificateError(
             f"the primal {primal:.6g} is below the bound {dual:.6g} that the fit proved, so X "
             "are not the training rows; pass the rows that fit saw."
         )
-    at_zero = form.loss_at_zero * float(problem.C.sum())
-    relative = relative_gap(problem.formulation, primal, dual, at_zero)
+    at_zero = FORMULATIONS[formulation](n_classes, np.ones(1)).loss_at_zero * total_cost
+    relative = relative_gap(formulation, primal, dual, at_zero)
     return Certificate(primal, dual, max(0.0, gap), max(0.0, relative))
 
 
-def weights_of(coef: Any, intercept: npt.NDArray[Any], problem: Problem) -> npt.NDArray[Any]:
+def weights_of(
+    coef: Any, intercept: npt.NDArray[Any], formulation: str, tau: float
+) -> npt.NDArray[Any]:
     """W (d + 1, k): the columns of `coef`, and the constant feature's weights below them."""
     k, d = coef.shape
     dense = coef.toarray() if sp.issparse(coef) else np.asarray(coef)
     W = np.zeros((d + 1, k))
-    W[:d], W[d] = dense.T, bias_of(intercept, problem)
-    if problem.formulation == "lee_lin_wahba":
+    W[:d], W[d] = dense.T, bias_of(intercept, tau)
+    if formulation == "lee_lin_wahba":
         refuse_uneven(float(np.abs(W.sum(axis=1)).max()), float(np.abs(W).max()))
     return W
 
 
-def primal_in_files(coef: Any, intercept: npt.NDArray[Any], problem: Problem) -> float:
-    """P(W) of a coef (k, d) that is a Dask array, of which only parts are in memory."""
-    from dask_mcsvm.graphs.model_files import primal_in_parts  # imports Dask
-
-    bias = bias_of(intercept, problem)
-    if problem.formulation == "lee_lin_wahba":
-        off = max(float(abs(coef.sum(axis=0)).max()), abs(float(bias.sum())))
-        refuse_uneven(off, max(float(abs(coef).max()), float(np.abs(bias).max())))
-    return primal_in_parts(
-        problem.rows, problem.y, problem.C, coef, bias, formulation=problem.formulation,
-        tau=problem.tau,
-    )  # fmt: skip
-
-
-def bias_of(intercept: npt.NDArray[Any], problem: Problem) -> npt.NDArray[np.float64]:
+def bias_of(intercept: npt.NDArray[Any], tau: float) -> npt.NDArray[np.float64]:
     """Weights (k,) of the constant feature."""
-    if problem.tau > 0:
-        return np.asarray(intercept, np.float64) / problem.tau
+    if tau > 0:
+        return np.asarray(intercept, np.float64) / tau
     if np.any(intercept):
         raise CertificateError(
             "intercept_ is not zero, but the fit had fit_intercept=False; the objective has no "

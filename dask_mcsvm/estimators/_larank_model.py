@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm._validation import as_rows, check_rows, class_weights, is_lazy
@@ -15,6 +14,7 @@ from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._larank_bench import Kept
 from dask_mcsvm.estimators._larank_file import SAVED, read_file
 from dask_mcsvm.estimators._larank_settings import read_settings
+from dask_mcsvm.estimators._predict import Scored
 from dask_mcsvm.solvers.larank import Kernel, LaRank, kernel_matrix, norms_of
 from dask_mcsvm.storage import encode_classes, load_model, save_model
 
@@ -110,7 +110,7 @@ def exposed(
     return attributes
 
 
-class LaRankModel:
+class LaRankModel(Scored):
     """Methods of an estimator whose fit left `_run` and `classes_`."""
 
     classes_: npt.NDArray[Any]
@@ -155,21 +155,6 @@ class LaRankModel:
             X = check_lazy_rows(self, X)
             return lazy_labels(X, self._scorer(), best, self.classes_)
         return self.classes_[best(self._scorer()(check_rows(self, X)))]
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy: the weighted share of rows whose class is predicted.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            In memory or lazy; a dataset has labels and weights of its own.
-        """
-        check_is_fitted(self)
-        if is_lazy(X):
-            from dask_mcsvm.estimators._lazy_rows import lazy_accuracy  # imports Dask
-
-            return lazy_accuracy(self, X, y, sample_weight)
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
     def _scorer(self) -> Scorer:
         kernel = self._run.kernel

@@ -12,10 +12,10 @@ from dask_mcsvm.estimators._larank_fit import Epochs, Outcome, costs_of
 from dask_mcsvm.estimators._larank_settings import Settings, new_run, resolve_gamma
 from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.graphs import larank as graphs
-from dask_mcsvm.graphs.lazy_input import column_names, lazy_rows
+from dask_mcsvm.graphs.lazy_input import column_names
 from dask_mcsvm.solvers.larank import LaRank
 from dask_mcsvm.storage import Dataset, open_dataset
-from dask_mcsvm.training.lazy_source import counted, like
+from dask_mcsvm.training.lazy_source import like, row_chunks
 from dask_mcsvm.training.runner import Runner, find_runner, not_in_processes
 
 #: Chunks in one graph: more of them would be read long before their turn.
@@ -63,8 +63,7 @@ def fit_stream(
 
 def _chunks(X: Any, y: Any, sample_weight: Any, runner: Runner) -> tuple[graphs.Chunk, ...]:
     """Rows, labels and weights in chunks that are cut alike."""
-    rows = graphs.refuse_split_rows(lazy_rows(X))
-    rows = counted(rows, "X", runner)
+    rows = row_chunks(X, runner)
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None; type fit(X, y).")
     weights = None

@@ -40,8 +40,7 @@ def pose_lazy(
     norm = source.largest_norm
     tau = norm or 1.0 if settings.tau is None else settings.tau
     dtype = working_dtype(source.dtype, settings.dtype)
-    of_present = [weights[source.counts > 0] * each for each in source.weight_ranges]
-    costs = settings.cost_range(np.concatenate(of_present))
+    costs = settings.cost_range(source.extreme_costs(weights))
     check_range(costs, norm, tau, dtype, are_zero=norm == 0)
     factors = settings.C * weights
     problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype)

@@ -5,7 +5,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm._validation import (
@@ -13,13 +12,19 @@ from dask_mcsvm._validation import (
     check_n_jobs,
     check_rows,
     check_training_set,
+    is_dataset,
     is_lazy,
 )
 from dask_mcsvm.estimators._certificate import Certificate, Trained, certify
-from dask_mcsvm.estimators._predict import best_classes, class_scores, two_class_decision
+from dask_mcsvm.estimators._predict import (
+    Scored,
+    best_classes,
+    class_scores,
+    two_class_decision,
+)
 
 
-class LinearModel:
+class LinearModel(Scored):
     """Methods of an estimator whose fit left `coef_`, `intercept_`, `classes_` and `dual_`."""
 
     coef_: Any
@@ -62,21 +67,6 @@ class LinearModel:
         best: npt.NDArray[Any] = self.predict_topk(X, 1)[:, 0]
         return best
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy: the weighted share of rows whose class is predicted.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            In memory or lazy; a dataset has labels and weights of its own.
-        """
-        check_is_fitted(self)
-        if is_lazy(X):
-            from dask_mcsvm.estimators._lazy_rows import lazy_accuracy
-
-            return lazy_accuracy(self, X, y, sample_weight)
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-
     def predict_topk(self, X: Any, n: int) -> Any:
         """The n classes with the highest scores, best first.
 
@@ -105,13 +95,15 @@ class LinearModel:
         labels: npt.NDArray[Any] = self.classes_[best]
         return labels
 
-    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """Prove how good the model is now, also if `coef_` was changed since the fit.
 
         Parameters
         ----------
         X, y, sample_weight
-            The training rows, labels and weights, in any order of the rows.
+            The training rows, labels and weights, in any order of the rows. Lazy ones are looked
+            at chunk by chunk, on the workers of the current client if there is one; a dataset has
+            labels and weights of its own.
 
         Returns
         -------
@@ -125,6 +117,12 @@ class LinearModel:
             If these cannot be the training rows.
         """
         check_is_fitted(self)
+        if y is None and not is_dataset(X):
+            raise ValueError("certify needs the labels of these rows; type certify(X, y).")
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy_certificate import lazy_certificate
+
+            return lazy_certificate(self, X, y, sample_weight)
         trained = self._trained
         data = check_training_set(
             self,

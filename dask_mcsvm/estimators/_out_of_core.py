@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_mcsvm._validation import check_training_set, class_weights, is_lazy, working_dtype
+from dask_mcsvm._validation import (
+    TrainingSet,
+    check_training_set,
+    class_weights,
+    is_lazy,
+    working_dtype,
+)
 from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained, class_totals
 from dask_mcsvm.estimators._progress import progress
@@ -34,6 +40,7 @@ class Posed(NamedTuple):
     features: dict[str, Any]
     totals: Any  # (k,) weights of the rows of each class
     weights: Any  # (n,) of the rows, the factors of their classes included
+    n_given: int  # rows, those of weight 0 included
     plan: PassPlan
 
 
@@ -49,7 +56,7 @@ def pose_early_shrink(
     read = _from_dataset if is_lazy(X) else _from_memory
     found = read(estimator, X, y, sample_weight, classes, settings)
     asked = "asked for by solver='early_shrink'"
-    why = "memory_limit given" if settings.solver == "auto" else asked
+    why = "memory_limit given, in this process" if settings.solver == "auto" else asked
     return _posed(found, settings, EARLY_SHRINK, why)
 
 
@@ -65,11 +72,14 @@ def pose_blocks(
     check_block_options(settings.options)
     source, *rest = _from_dataset(estimator, X, y, sample_weight, classes, settings)
     found = (cut_to_chunks(source, settings.formulation), *rest)
-    return _posed(found, settings, "shards", "memory_limit given, no client")
+    return _posed(found, settings, "shards", "memory_limit given, in this process")
 
 
 def _posed(
-    found: tuple[Source, Any, dict[str, Any], Any, Any], settings: Settings, solver: str, why: str
+    found: tuple[Source, Any, dict[str, Any], Any, Any, int],
+    settings: Settings,
+    solver: str,
+    why: str,
 ) -> Posed:
     source, labels = found[:2]
     n, d = source.shape
@@ -117,7 +127,7 @@ def _fit(
         )  # fmt: skip
     trained = Trained(
         formulation=settings.formulation, C=settings.C, tau=float(tau),
-        class_weight=estimator.class_weight, dtype=source.dtype, n_given=source.shape[0],
+        class_weight=estimator.class_weight, dtype=source.dtype, n_given=posed.n_given,
         totals=settings.C * posed.totals,
     )  # fmt: skip
     return fit, posed.labels, posed.features, posed.plan, trained
@@ -125,7 +135,7 @@ def _fit(
 
 def _from_dataset(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[DatasetSource, Any, dict[str, Any], Any, Any]:
+) -> tuple[DatasetSource, Any, dict[str, Any], Any, Any, int]:
     if not isinstance(X, Dataset):
         try:
             X = open_dataset(X)
@@ -147,17 +157,20 @@ def _from_dataset(
     dtype = working_dtype(X.dtype, settings.dtype)
     source = DatasetSource(X, dtype, factors)
     each = factors[codes] if weights is None else factors[codes] * weights
-    return source, X.classes, {"n_features_in_": X.shape[1]}, factors * counts, each
+    features = {"n_features_in_": X.shape[1]}
+    return source, X.classes, features, factors * counts, each, X.shape[0]
 
 
 def _from_memory(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[Source, Any, dict[str, Any], Any, Any]:
-    data = check_training_set(
-        estimator, X, y, sample_weight=sample_weight, classes=classes,
-        class_weight=estimator.class_weight, dtype=settings.dtype,
-    )  # fmt: skip
+) -> tuple[Source, Any, dict[str, Any], Any, Any, int]:
+    data = X
+    if not isinstance(X, TrainingSet):  # a path has checked its rows already
+        data = check_training_set(
+            estimator, X, y, sample_weight=sample_weight, classes=classes,
+            class_weight=estimator.class_weight, dtype=settings.dtype,
+        )  # fmt: skip
     k = data.classes.size
     source = ArraySource(data.rows, data.y, data.weights, n_classes=k, block_rows=BLOCK_ROWS)
     totals = class_totals(data.y, data.weights, k)
-    return source, data.classes, data.features, totals, data.weights
+    return source, data.classes, data.features, totals, data.weights, data.n_given

@@ -61,6 +61,8 @@ def fit_path(
 ) -> PathResult:
     """Fit a clone of `estimator` for every C; see `LinearMCSVC.path`."""
     costs = check_costs(Cs)
+    if estimator.checkpoint is not None:
+        raise ValueError("checkpoint holds one fit, and a path is several; leave it out.")
     if is_lazy(X):
         return fit_lazy_path(estimator, X, y, costs, validation, sample_weight)
     settings = read_settings(estimator)
@@ -82,7 +84,11 @@ def fit_path(
     last: KeptAlpha | None = None
     for C in costs:
         model = clone(estimator).set_params(C=C)
-        last = model._learn(data, replace(settings, C=C, last_C=costs[-1]), last)
+        own = replace(settings, C=C, last_C=costs[-1])
+        if wants_early_shrink(X, own):  # which leaves no dual variables to start from
+            model._fit_chunks(data, None, None, None, own)
+        else:
+            last = model._learn(data, own, last)
         models.append(model)
     scores = None
     if held_out is not None:
@@ -117,8 +123,6 @@ def fit_lazy_path(
     from dask_mcsvm.training.lazy_source import hold_back
     from dask_mcsvm.training.runner import find_runner
 
-    if estimator.checkpoint is not None:
-        raise ValueError("checkpoint holds one fit, and a path is several; leave it out.")
     settings = read_settings(estimator, lazy=True)
     share, names = share_held_back(validation), None
     if share is not None:

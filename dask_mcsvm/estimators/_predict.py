@@ -6,11 +6,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+
+from dask_mcsvm._validation import is_lazy
 
 IntArray = npt.NDArray[np.intp]
 
 # Scores held at once: large enough for a fast product, small beside any model that needs care.
 BLOCK_BYTES = 32 * 2**20
+
+
+class Scored:
+    """The score of an estimator whose `predict` is lazy for lazy rows."""
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy: the weighted share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            In memory or lazy; a dataset has labels and weights of its own.
+        """
+        check_is_fitted(self)
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy_rows import lazy_accuracy  # imports Dask
+
+            return lazy_accuracy(self, X, y, sample_weight)
+        predicted = self.predict(X)  # type: ignore[attr-defined]
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
 
 def score_blocks(

@@ -18,6 +18,7 @@ from dask_mcsvm._validation import (
     check_n_jobs,
     check_number,
     draw_seed,
+    is_dataset,
 )
 from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
@@ -119,18 +120,16 @@ def wants_early_shrink(X: Any, settings: Settings) -> bool:
 
 
 def wants_blocks(X: Any, settings: Settings) -> bool:
-    """Whether `shards` reads a dataset within a limit, one block after another, in this process."""
-    if not _is_limited(X, settings) or settings.solver not in ("auto", "shards"):
-        return False
-    from dask_mcsvm.training.runner import LocalRunner, find_runner  # imports Dask
+    """Whether `shards` reads a dataset within a limit, one block after another, in this process.
 
-    alone = isinstance(find_runner(), LocalRunner)
-    return alone and settings.options.get("lanes", 1) == 1
+    No client is looked for: the same call must train the same model with and without one.
+    """
+    by_blocks = settings.solver in ("auto", "shards") and settings.options.get("lanes", 1) == 1
+    return by_blocks and _is_limited(X, settings)
 
 
 def _is_limited(X: Any, settings: Settings) -> bool:
-    on_disk = isinstance(X, str | os.PathLike) or type(X).__name__ == "Dataset"
-    return on_disk and settings.memory_limit is not None
+    return is_dataset(X) and settings.memory_limit is not None
 
 
 def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:

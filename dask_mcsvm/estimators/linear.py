@@ -54,7 +54,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         chunks, for all formulations; "rounds" (weston_watkins), "averaging" (lee_lin_wahba) and
         "classes" (one_vs_rest) by groups of classes, for models larger than a worker.
         "early_shrink" (one_vs_rest) reads a dataset several times larger than memory; so does
-        "shards" with a `memory_limit` and no Dask client: block minimization, one machine.
+        "shards" of a dataset with a `memory_limit`: block minimization, one machine.
     C : float
         Cost of a unit of loss, above 0. Large values fit the rows, small ones keep W small.
     tol : float
@@ -89,9 +89,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         By default a temporary one, if all workers are on this machine. A `coef_` too large for
         `memory_limit` stays there, in a folder ``weights-...``, until you remove it.
     memory_limit : int, text such as "2GB", or None
-        A dataset without a Dask client: bytes to use beyond what the process holds. On Dask: rows
-        stay in the workers' memory between epochs only if they take less than 0.4 of it, and a
-        larger W is cut into groups of classes that never meet in one process, `coef_` included.
+        A dataset with "auto", "shards" (one lane) or "early_shrink" is read by this process, also
+        if there is a client, and this is how many bytes it may use beyond what it holds. On Dask:
+        rows stay in the workers' memory between epochs only if they take less than 0.4 of it, and
+        a larger W is cut into groups of classes that never meet in one process, `coef_` included.
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
@@ -131,9 +132,9 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     -----
     An intercept without any penalty is the limit of a large `intercept_scaling`. By how much the
     result still exceeds the best unpenalized objective is bounded by ||b||^2 / (2 tau^2), b being
-    the unpenalized intercept: tau = 10 leaves 0.5% of ||b||^2. But the constant feature comes to
-    dominate every row's norm, and epochs grow with its square; centering the columns of a dense X
-    keeps b small and is the better half of the cure. There is no setting that is exact.
+    the unpenalized intercept: tau = 10 leaves 0.5% of ||b||^2, tau = 100 0.005%. A larger tau costs
+    no epochs: the intercept follows the other weights softly. Centering the columns of a dense X
+    keeps b small besides, and speeds training up. There is no setting that is exact.
 
     With two classes the decision function of a binary SVM with cost c comes from C = c / 2
     (Crammer-Singer, Weston-Watkins) or C = c (one-vs-rest); C = 2 c with Lee-Lin-Wahba gives
@@ -242,6 +243,9 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     ) -> PathResult:
         """Fit a model per value of C, each started from the one before.
 
+        Out of core ("early_shrink", or a dataset with `memory_limit`), and by "splitting" on Dask,
+        each fit starts afresh.
+
         Parameters
         ----------
         X, y, sample_weight
@@ -269,7 +273,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         return fit_path(self, X, y, Cs, validation, sample_weight)
 
     def explain(self, X: Any, y: Any = None) -> str:
-        """Print, and return, how a fit on X and y would run, without running it.
+        """Print, and return, how a fit on X and y would run; nothing is trained.
+
+        All rows are read once, as a fit begins by doing: the plan depends on their number, their
+        nonzeros and their scale. Those of Dask are read by its workers.
 
         Parameters
         ----------

@@ -95,22 +95,12 @@ class Visit:
 
 
 def chunks_of(X: da.Array, y: da.Array, weight: da.Array | None) -> tuple[Chunk, ...]:
-    """The row chunks of Dask arrays that are cut alike."""
-    rows = refuse_split_rows(X).to_delayed()[:, 0]
+    """The row chunks of Dask arrays that are cut alike, between rows only."""
+    rows = X.to_delayed()[:, 0]
     weights = [None] * len(rows) if weight is None else weight.to_delayed()
     firsts = np.cumsum((0, *X.chunks[0][:-1])).tolist()
     parts = zip(rows, y.to_delayed(), weights, firsts, strict=True)
     return tuple(Chunk(*part) for part in parts)
-
-
-def refuse_split_rows(X: da.Array) -> da.Array:
-    """X as it is; an error if a chunk holds parts of rows."""
-    if X.ndim != 2 or X.numblocks[1] != 1:
-        raise ValueError(
-            f"X is split along features (chunks {X.chunks[1:]}); rows must stay whole. "
-            "Use X.rechunk({1: -1})."
-        )
-    return X
 
 
 def survey(chunks: Sequence[Chunk]) -> Delayed:

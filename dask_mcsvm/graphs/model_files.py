@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 from dask.delayed import Delayed, delayed
-from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.errors import ModelFormatError
@@ -26,7 +25,7 @@ from dask_mcsvm.storage import read_part, write_part
 from ._blocks import GroupWeights
 from .certify import HasWeights, primal
 from .predict import Array, ModelPart, Part
-from .rows import RowBlock
+from .rows import RowBlock, sources
 from .state import Graph, Key, Tally
 
 
@@ -108,45 +107,54 @@ def model_parts(coef: da.Array, intercept: Array) -> tuple[ModelPart, ...]:
 
 
 def primal_in_parts(
-    X: Any,
-    y: npt.NDArray[np.int32],
-    C: npt.NDArray[np.float64],
+    rows: Graph,
+    blocks: Sequence[Key],
     coef: da.Array,
     bias: npt.NDArray[np.float64],
     *,
     formulation: str,
     tau: float,
-) -> float:
-    """P(W) in float64 of rows in memory, a part of the model at a time (`certify.primal`).
+    run: str,
+) -> tuple[Graph, Key]:
+    """Tasks that compute P(W) in float64, a part of the model at a time (`certify.primal`).
 
     Parameters
     ----------
-    X, y, C
-        Rows (n, d), their codes and their costs (n,).
+    rows : dict
+        The tasks of `RowBlock` s that together hold every row once.
+    blocks : sequence of keys
+        Of those row blocks.
     coef : dask.array.Array of shape (k, d)
     bias : ndarray of shape (k,)
         Weights of the constant feature, whose value is `tau`.
+    run : str
+        Unique id of this certificate, part of every task key.
     """
     coef = coef.astype(np.float64)
     if formulation == "lee_lin_wahba":  # the nearest W that the primal allows
         coef, bias = coef - coef.mean(axis=0), bias - bias.mean()
-    parts = model_parts(coef, bias)
-    name = f"certify-{tokenize(X, y, C, parts)}"
-    rows: Key = (f"{name}-rows", 0)
-    # No step is taken, so nobody asks for the squares of the rows.
-    graph: Graph = {rows: DataNode(rows, RowBlock(np.arange(y.size), X, y, C, np.zeros(y.size)))}
-    blocks: list[tuple[npt.NDArray[np.intp], Key]] = []
-    for p, part in enumerate(parts):
-        key: Key = (f"{name}-part", p)
+    graph: Graph = dict(rows)
+    columns: list[tuple[npt.NDArray[np.intp], Key]] = []
+    for p, part in enumerate(model_parts(coef, bias)):
+        key: Key = ("certify-part", run, p)
         assert isinstance(part.W, Delayed)
+        graph.update(sources([part.W]))
         graph[key] = Task(key, as_block, TaskRef(part.W.key))
-        blocks.append((np.array(part.places, np.intp), key))
+        columns.append((np.array(part.places, np.intp), key))
     looks, value = primal(
-        [rows], blocks, formulation=formulation, tau=tau, name="certify", epoch=0, run=name
+        blocks, columns, formulation=formulation, tau=tau, name="certify", epoch=0, run=run
     )
-    sources: list[Any] = [part.W for part in parts]
-    layers = HighLevelGraph.from_collections(name, graph | looks, dependencies=sources)
-    return float(Delayed(value, layers, layer=name).compute())
+    return graph | looks, value
+
+
+def memory_block(
+    X: Any, y: npt.NDArray[np.int32], C: npt.NDArray[np.float64], run: str
+) -> tuple[Graph, list[Key]]:
+    """Rows (n, d) in memory, their codes and costs (n,), as the row block of a certificate."""
+    key: Key = ("certify-rows", run)
+    # No step is taken, so the squares of the rows are not needed.
+    block = RowBlock(np.arange(y.size), X, y, C, np.zeros(y.size))
+    return {key: DataNode(key, block)}, [key]
 
 
 def one_chunk(X: Any) -> da.Array:

@@ -146,10 +146,9 @@ class Shards:
         for step, places in enumerate(zip_longest(*turns)):
             solved = {}
             for lane, place in enumerate(places):
-                if place is None:  # this lane has fewer blocks, and rests
-                    self._move(graph, now, epoch, step, lane, combined)
-                else:
-                    solved[place[1]] = self._solve(graph, now, epoch, step, lane, place, combined)
+                key = self._turn(graph, now, epoch, step, lane, place, combined)
+                if place is not None:  # else this lane has fewer blocks, and rests
+                    solved[place[1]] = key
             key = self._key(f"combine-{epoch}", step)
             found = List(*(self._pick(graph, f"found-{epoch}", k, 2) for k in solved.values()))
             graph[key] = Task(
@@ -163,7 +162,7 @@ class Shards:
                 graph[key] = Task(key, settle_shard, before, TaskRef(one), combined)
                 now[f"shard-{c}"] = key
         for lane in range(self.lanes):
-            self._move(graph, now, epoch, step + 1, lane, combined)
+            self._turn(graph, now, epoch, step + 1, lane, None, combined)
         return now["weights"]
 
     def _epoch_of_one(self, state: State, epoch: int) -> Stage:
@@ -222,22 +221,31 @@ class Shards:
             turns += [(part, c) for c in rng.permutation(mine).tolist()]
         return turns
 
-    def _solve(
+    def _turn(
         self,
         graph: Graph,
         now: dict[str, Key],
         epoch: int,
         step: int,
         lane: int,
-        place: tuple[int, int],
+        place: tuple[int, int] | None,
         combined: TaskRef | None,
     ) -> Key:
-        """A step of one lane; the weights of the lane move on to those that all have in common."""
+        """A step of one lane; the weights of the lane move on to those that all have in common.
+
+        Without a place there is nothing to solve, and only the weights move.
+        """
+        name = weights_name(lane)
+        before = now[name]
+        if place is None:
+            key = now[name] = self._key(f"move-{epoch}", step, lane)
+            graph[key] = Task(key, move_weights, TaskRef(before), combined)
+            return key
         part, c = place
-        key, name = self._key(f"solve-{epoch}", step, c), weights_name(lane)
+        key = self._key(f"solve-{epoch}", step, c)
         graph[key] = Task(
             key, solve_rows, TaskRef(self.rows.keys[c]), TaskRef(now[f"shard-{c}"]),
-            TaskRef(now[name]), combined, self._slice_of(epoch, part, c),
+            TaskRef(before), combined, self._slice_of(epoch, part, c),
         )  # fmt: skip
         now[name] = self._pick(graph, f"weights-{epoch}", key, 1).key
         return key
@@ -253,20 +261,6 @@ class Shards:
         )  # fmt: skip
         now[f"shard-{c}"] = self._pick(graph, f"shard-{epoch}", key, 0).key
         now["weights"] = self._pick(graph, f"weights-{epoch}", key, 1).key
-
-    def _move(
-        self,
-        graph: Graph,
-        now: dict[str, Key],
-        epoch: int,
-        step: int,
-        lane: int,
-        combined: TaskRef | None,
-    ) -> None:
-        """The weights of a lane that has no block to solve in this step."""
-        key, name = self._key(f"move-{epoch}", step, lane), weights_name(lane)
-        graph[key] = Task(key, move_weights, TaskRef(now[name]), combined)
-        now[name] = key
 
     def _slice_of(self, epoch: int, part: int, c: int) -> SliceOf:
         seed = (self.seed, epoch, c)

@@ -104,13 +104,12 @@ class LazySource:
         """Sum of the sample weights of each class, (k,)."""
         return np.asarray(np.sum([fact.weights for fact in self.facts], axis=0))
 
-    @property
-    def weight_ranges(self) -> tuple[Array, Array]:
-        """The smallest and the largest positive weight of each class that has rows, (k',) each."""
+    def extreme_costs(self, factors: Array) -> Array:
+        """``factors`` (k,) times the smallest and the largest weight of each class with rows."""
         present = self.counts > 0
         lightest = np.min([fact.lightest for fact in self.facts], axis=0)
         heaviest = np.max([fact.heaviest for fact in self.facts], axis=0)
-        return lightest[present], heaviest[present]
+        return np.concatenate([(factors * each)[present] for each in (lightest, heaviest)])
 
     def rows(self, factors: Array, *, dtype: np.dtype[Any], tau: float, run: str) -> Rows:
         """The rows as solvers read them; ``factors`` (k,) is C times the class weight."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dask_mcsvm")
 
 Graph = dict[Any, Any]
+Keys = Sequence[Any]
+Places = Mapping[Any, int]
 
 #: Share of the workers' memory that rows may take to stay there between epochs.
 RESIDENT_SHARE = 0.4
@@ -40,7 +42,7 @@ THREADS_INSTEAD = (
 )
 
 
-NO_PLACES: Mapping[Any, int] = {}
+NO_PLACES: Places = {}
 
 
 class Spent(NamedTuple):
@@ -58,13 +60,9 @@ class Spent(NamedTuple):
 class Runner(Protocol):
     """Runs graphs that refer to values held from earlier ones."""
 
-    def run(
-        self,
-        graph: Graph,
-        hold: Sequence[Any],
-        fetch: Sequence[Any],
-        places: Mapping[Any, int] = NO_PLACES,
-    ) -> list[Any]:
+    held: dict[Any, Any]  # values, or futures of them, by key
+
+    def run(self, graph: Graph, hold: Keys, fetch: Keys, places: Places = NO_PLACES) -> list[Any]:
         """Compute; the values of ``hold`` stay where they are, those of ``fetch`` come back.
 
         ``places`` numbers those of ``hold`` that had better be on different workers (see `Stage`).
@@ -72,6 +70,8 @@ class Runner(Protocol):
 
     def release(self, keys: Iterable[Any]) -> None:
         """Forget held values."""
+        for key in keys:
+            self.held.pop(key, None)
 
     def prepare(self, what: str, work: Callable[[], object]) -> None:
         """Have every process that runs graphs, also a later one, do some work before others."""
@@ -129,29 +129,19 @@ def not_in_processes() -> dict[str, str]:
     return {"scheduler": "threads"}
 
 
-class LocalRunner:
+class LocalRunner(Runner):
     """Threads, processes or a plain loop; held values are in this process."""
 
     def __init__(self, get: Callable[..., Any]) -> None:
         self.get, self.held = get, dict[Any, Any]()
 
-    def run(
-        self,
-        graph: Graph,
-        hold: Sequence[Any],
-        fetch: Sequence[Any],
-        places: Mapping[Any, int] = NO_PLACES,
-    ) -> list[Any]:
+    def run(self, graph: Graph, hold: Keys, fetch: Keys, places: Places = NO_PLACES) -> list[Any]:
         known = {key: DataNode(key, value) for key, value in self.held.items()}
         # Threads would run all of it, also what nobody asked for.
         needed, _ = cull({**graph, **known}, [*hold, *fetch])
         values = list(self.get(needed, [*hold, *fetch]))
         self.held.update(zip(hold, values, strict=False))
         return values[len(hold) :]
-
-    def release(self, keys: Iterable[Any]) -> None:
-        for key in keys:
-            self.held.pop(key, None)
 
     def prepare(self, what: str, work: Callable[[], object]) -> None:
         """Nothing: kernels are compiled when they are first called, here."""
@@ -170,19 +160,13 @@ class LocalRunner:
         return True
 
 
-class ClientRunner:
+class ClientRunner(Runner):
     """A cluster; held values are futures."""
 
     def __init__(self, client: Client) -> None:
         self.client, self.held = client, dict[Any, Any]()
 
-    def run(
-        self,
-        graph: Graph,
-        hold: Sequence[Any],
-        fetch: Sequence[Any],
-        places: Mapping[Any, int] = NO_PLACES,
-    ) -> list[Any]:
+    def run(self, graph: Graph, hold: Keys, fetch: Keys, places: Places = NO_PLACES) -> list[Any]:
         self._refuse_lost()
         with translated_losses(), lent_thread():
             futures = self._submit(graph, [*hold, *fetch], places)
@@ -195,7 +179,7 @@ class ClientRunner:
         self.held.update(zip(hold, futures, strict=False))
         return values
 
-    def _submit(self, graph: Graph, keys: list[Any], places: Mapping[Any, int]) -> list[Any]:
+    def _submit(self, graph: Graph, keys: Keys, places: Places) -> list[Any]:
         """Futures of the keys; those with a place begin on a worker of their own, if it is free.
 
         A hint, not a condition: a task that must run on a worker waits for ever when that dies.
@@ -252,10 +236,6 @@ class ClientRunner:
         kinds = sorted({kind for part in found for kind in part.seconds})
         seconds = {kind: sum(part.seconds.get(kind, 0.0) for part in found) for kind in kinds}
         return Spent(seconds, sum(part.sent for part in found))
-
-    def release(self, keys: Iterable[Any]) -> None:
-        for key in keys:
-            self.held.pop(key, None)
 
     @property
     def memory(self) -> int:

@@ -2,6 +2,7 @@
 
 import re
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -147,3 +148,9 @@ def test_numbers_beyond_all_floats(blobs):
     plain = rbf().fit(X, y)
     for harmless in ({"cache_size": 1e305}, {"max_support": huge}):
         assert rbf().set_params(**harmless).fit(X, y).dual_ == plain.dual_
+
+
+def test_chunks_of_columns_are_joined(blobs):
+    X, y = blobs()
+    whole, cut = (rbf().fit(da.from_array(X, chunks=(40, d)), y) for d in (5, 2))
+    np.testing.assert_array_equal(whole.dual_coef_.toarray(), cut.dual_coef_.toarray())

@@ -11,6 +11,7 @@ import zarr
 from training.sets import lazy, lazy_set, small_set, svm, weights
 
 from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import open_dataset, write_dataset
 
@@ -321,3 +322,47 @@ def test_a_chunk_of_another_sparse_format():
     blocks = lazy(X).map_blocks(sp.coo_matrix)
     model = svm().fit(blocks, Y)
     assert weights(model) == weights(svm().fit(lazy(X, csr=True), Y))
+
+
+# -- certificates ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(FORMULATIONS))
+@pytest.mark.parametrize("csr", [False, True], ids=["dense", "csr"])
+def test_the_certificate_of_chunks_is_that_of_rows_in_memory(name, csr):
+    chunks, y = lazy_set(csr=csr)
+    w = np.arange(len(Y)) % 3
+    model = svm("shards", formulation=name, class_weight="balanced").fit(chunks, y, w)
+    found, expected = model.certify(chunks, y, w), model.certify(X, Y, w)
+    assert found.dual == expected.dual
+    assert found.primal == pytest.approx(expected.primal, rel=1e-12)
+    assert found.relative_gap == pytest.approx(expected.relative_gap, rel=1e-9)
+    assert model.sparsify().certify(chunks, y, w).primal == found.primal
+
+
+def test_the_certificate_of_a_dataset_needs_no_labels(tmp_path):
+    write_dataset(tmp_path / "set", X, Y, block_rows=50)
+    model = svm().fit(tmp_path / "set")
+    assert model.certify(tmp_path / "set") == model.certify(open_dataset(tmp_path / "set"))
+    assert model.certify(tmp_path / "set").primal == pytest.approx(model.primal_, rel=1e-9)
+    write_dataset(tmp_path / "other", X, Y + 1, block_rows=50)
+    with says(
+        "the classes of the dataset are not those of the fit; the certificate holds for the "
+        "training rows only: pass those.",
+        CertificateError,
+    ):
+        model.certify(tmp_path / "other")
+
+
+def test_chunks_that_are_not_the_training_rows_are_refused():
+    chunks, y = lazy_set()
+    model = svm().fit(chunks, y)
+    with pytest.raises(CertificateError, match=r"^X has 150 rows, but the fit had 160; the cert"):
+        model.certify(chunks[10:], y[10:])
+    with pytest.raises(CertificateError, match=r"^y or sample_weight are not those of the fit; "):
+        model.certify(chunks, y, np.full(len(Y), 2.0))
+    with pytest.raises(ValueError, match=r"^X has 11 features, but LinearMCSVC is expecting 12 "):
+        model.certify(chunks[:, 1:], y)
+    for rows in (chunks, X):
+        with says("certify needs the labels of these rows; type certify(X, y)."):
+            model.certify(rows)

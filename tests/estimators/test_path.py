@@ -98,6 +98,25 @@ def test_a_class_with_one_row_stays_among_those_to_learn_from(blobs):
         assert found.best_._trained.totals[3] == 1.0
 
 
+@pytest.mark.parametrize("validation", [None, 0.25])
+def test_early_shrinking_fits_one_after_another(blobs, validation):
+    """It keeps no dual variables that the next fit could start from."""
+    X, y = blobs(n_samples=200)
+    labels, weights = np.array(["a", "b", "c"])[y], np.arange(200) % 3
+    model = LinearMCSVC(formulation="ovr", solver="early_shrink", random_state=0)
+    found = model.path(X, labels, [1.0, 0.1], validation, weights)
+    assert found.Cs == (0.1, 1.0)
+    if validation is None:
+        for C, fitted in zip(found.Cs, found.models, strict=True):
+            alone = clone(model).set_params(C=C).fit(X, labels, weights)
+            np.testing.assert_array_equal(fitted.coef_, alone.coef_)
+            assert fitted.certify(X, labels, weights).relative_gap <= model.tol
+    else:
+        assert found.best_.score(X, labels) > 0.7
+    with pytest.raises(ValueError, match=r"^checkpoint holds one fit, and a path is several; "):
+        model.set_params(checkpoint="folder").path(X, labels, [1.0])
+
+
 def test_weights_reach_every_model(blobs):
     X, y = blobs()
     weights = np.arange(y.size) % 3

@@ -1,6 +1,7 @@
 """When a fit stops, who may watch it, and how the next one goes on from there."""
 
 import logging
+import math
 import subprocess
 import sys
 
@@ -71,6 +72,34 @@ def test_the_convergence_warning_of_a_fit_out_of_core_names_the_limit(tmp_path):
         advice = "raise max_epochs, tol or memory_limit, " + SCALE
         assert str(warning.message).split("; ")[1] == advice
         assert (model.stop_, model.n_iter_) == ("max_epochs", 2)
+
+
+WAYS = {
+    "sdm": {"solver": "sdm"},
+    "splitting": {"solver": "splitting"},
+    "early_shrink": {"formulation": "ovr", "solver": "early_shrink"},
+    "shards": {"solver": "shards"},
+    "rounds": {"formulation": "ww", "solver": "rounds"},
+    "blocks": {"memory_limit": "200MB"},
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("max_epochs", [3, 500])
+def test_n_iter_is_the_epochs_begun_however_a_fit_runs(way, max_epochs, blobs, tmp_path):
+    X, y = blobs()
+    rows = (X, y)
+    if way in ("shards", "rounds"):
+        rows = da.from_array(X, chunks=(30, -1)), y
+    elif way == "blocks":
+        rows = (write_dataset(tmp_path / "rows", X, y, block_rows=30).path,)
+    model = LinearMCSVC(tol=0.01, max_epochs=max_epochs, random_state=0, **WAYS[way])
+    models = [model.fit(*rows)]
+    if way != "blocks":
+        models += model.path(*rows, [0.5, 1.0]).models
+    for found in models:
+        assert found.n_iter_ == min(math.ceil(found.history_[-1]["epoch"]), max_epochs)
 
 
 @pytest.mark.parametrize("solver", ["sdm", "splitting"])

@@ -5,9 +5,11 @@ import re
 import signal
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 from reference import solve
+from sklearn.base import clone
 from training.out_of_core_runs import KilledError, rows_and_labels, run_child, source_of
 
 from dask_mcsvm import LinearMCSVC
@@ -78,6 +80,18 @@ def test_a_dataset_gives_what_the_local_solver_gives(tmp_path, monkeypatch):
     np.testing.assert_allclose(limited.certify(X, y).relative_gap, limited.gap_, rtol=1e-6)
     limited.save(tmp_path / "model")
     assert LinearMCSVC.load(tmp_path / "model").plan_ == limited.plan_
+
+
+@pytest.mark.parametrize("solver", ["auto", "shards"])
+def test_a_client_changes_nothing(solver, dataset, two_threads):
+    """The same call must not become a graph because somebody started a cluster."""
+    model = LinearMCSVC(C=0.1, tol=1e-2, solver=solver, memory_limit="64MB", random_state=0)
+    there = clone(model).fit(dataset.path)
+    assert there.explain(dataset.path) == str(there.plan_)
+    with dask.config.set(scheduler="threads"):
+        here = clone(model).fit(dataset.path)
+    assert there.plan_ == here.plan_
+    assert there.coef_.tobytes() == here.coef_.tobytes()
 
 
 def test_a_dataset_of_large_blocks_is_read_in_small_chunks(tmp_path, monkeypatch):

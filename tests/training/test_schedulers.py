@@ -9,6 +9,7 @@ import dask
 import dask.multiprocessing
 import numpy as np
 import pytest
+from dask.sizeof import sizeof
 from dask.task_spec import Task, TaskRef
 from distributed import Client, LocalCluster
 from training.sets import SOLVERS, count_rows, lazy_set, small_set, svm, weights
@@ -56,6 +57,26 @@ def test_chunks_that_fit_are_made_once(where, memory_limit, times, two_threads):
         with dask.config.set(scheduler="threads"):
             model.fit(rows, y)
     assert sum(made) // len(y) >= times if memory_limit else sum(made) == len(y)
+
+
+def test_a_certificate_leaves_the_rows_on_the_workers(two_threads, monkeypatch):
+    X, y = lazy_set(n=600)
+    model = svm(max_epochs=2).fit(X, y)
+    gather, largest = Client.gather, [0]
+
+    def watched(self, futures, *args, **how):
+        found = gather(self, futures, *args, **how)
+        if isinstance(found, list | tuple | dict | np.ndarray):
+            largest.append(sizeof(found))
+        return found
+
+    monkeypatch.setattr(Client, "gather", watched)
+    made = count_rows.made
+    made.clear()
+    rows = X.map_blocks(count_rows, dtype=X.dtype, meta=np.empty((0, 0)))
+    assert model.certify(rows, y).primal == pytest.approx(model.primal_, rel=1e-9)
+    assert sum(made) == len(y)
+    assert max(largest) < X.nbytes / 2  # of 12 chunks: what the first look tells of each
 
 
 def test_a_cluster_without_workers_is_waited_for_and_told(caplog):
