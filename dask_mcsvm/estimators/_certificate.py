@@ -117,7 +117,7 @@ def certify(
             f"the primal {primal:.6g} is below the bound {dual:.6g} that the fit proved, so X "
             "are not the training rows; pass the rows that fit saw."
         )
-    at_zero = form.loss_at_zero * float(problem.C.sum())
+    at_zero = form.loss_at_zero(problem.n_classes) * float(problem.C.sum())
     relative = relative_gap(problem.formulation, primal, dual, at_zero)
     return Certificate(primal, dual, max(0.0, gap), max(0.0, relative))
 
@@ -128,7 +128,7 @@ def weights_of(coef: Any, intercept: npt.NDArray[Any], problem: Problem) -> npt.
     dense = coef.toarray() if sp.issparse(coef) else np.asarray(coef)
     W = np.zeros((d + 1, k))
     W[:d], W[d] = dense.T, bias_of(intercept, problem)
-    if problem.formulation == "lee_lin_wahba":
+    if FORMULATIONS[problem.formulation].columns_sum_to_zero:
         refuse_uneven(float(np.abs(W.sum(axis=1)).max()), float(np.abs(W).max()))
     return W
 
@@ -138,7 +138,7 @@ def primal_in_files(coef: Any, intercept: npt.NDArray[Any], problem: Problem) ->
     from dask_mcsvm.graphs.model_files import primal_in_parts  # imports Dask
 
     bias = bias_of(intercept, problem)
-    if problem.formulation == "lee_lin_wahba":
+    if FORMULATIONS[problem.formulation].columns_sum_to_zero:
         off = max(float(abs(coef.sum(axis=0)).max()), abs(float(bias.sum())))
         refuse_uneven(off, max(float(abs(coef).max()), float(np.abs(bias).max())))
     return primal_in_parts(

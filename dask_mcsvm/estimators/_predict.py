@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dask_mcsvm.formulations import FORMULATIONS
+
 IntArray = npt.NDArray[np.intp]
 
 # Scores held at once: large enough for a fast product, small beside any model that needs care.
@@ -75,7 +77,7 @@ def two_class_decision(scores: npt.NDArray[Any], formulation: str) -> npt.NDArra
     One-vs-rest trains both columns on the same problem with signs exchanged, so the second is
     the answer; the other formulations only know the difference.
     """
-    if formulation == "one_vs_rest":
+    if FORMULATIONS[formulation].classes_are_independent:
         return scores[:, 1].copy()
     return np.asarray(scores[:, 1] - scores[:, 0])
 

@@ -21,6 +21,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.errors import ModelFormatError
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import read_part, write_part
 
 from ._blocks import GroupWeights
@@ -128,7 +129,7 @@ def primal_in_parts(
         Weights of the constant feature, whose value is `tau`.
     """
     coef = coef.astype(np.float64)
-    if formulation == "lee_lin_wahba":  # the nearest W that the primal allows
+    if FORMULATIONS[formulation].columns_sum_to_zero:  # the nearest W that the primal allows
         coef, bias = coef - coef.mean(axis=0), bias - bias.mean()
     parts = model_parts(coef, bias)
     name = f"certify-{tokenize(X, y, C, parts)}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs._alone import OwnWeights
 from dask_mcsvm.graphs._shard_tasks import (
     SliceOf,
@@ -185,7 +186,8 @@ class BlockMinimization:
     def _zeros(self) -> tuple[np.ndarray, np.ndarray]:
         """float64 room for W(alpha), and for LLW's common part of all columns."""
         d1 = self.source.shape[1] + 1
-        return np.zeros((d1, self.k)), np.zeros(d1 if self.formulation == "lee_lin_wahba" else 0)
+        has_shift = FORMULATIONS[self.formulation].columns_sum_to_zero
+        return np.zeros((d1, self.k)), np.zeros(d1 if has_shift else 0)
 
     def _add(self, rows: RowBlock, shard: Shard, exact: np.ndarray, shift: np.ndarray) -> float:
         """Add a chunk to W(alpha); returns its linear part of the dual."""

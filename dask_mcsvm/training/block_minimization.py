@@ -244,8 +244,7 @@ class _Loop:
 
     def _relative(self, primal: float, dual: float) -> float:
         state = self.state
-        form = FORMULATIONS[state.formulation](state.k, np.ones(1))
-        at_zero = form.loss_at_zero * state.cost
+        at_zero = FORMULATIONS[state.formulation].loss_at_zero(state.k) * state.cost
         return float(relative_gap(state.formulation, primal, dual, at_zero))
 
     # -- checkpoint --------------------------------------------------------------------------------
