@@ -1,4 +1,4 @@
-"""The import rule of docs/architecture.md, read off the syntax trees without running the code."""
+"""The rules of docs/architecture.md, read off the syntax trees without running the code."""
 
 import ast
 import subprocess
@@ -8,6 +8,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+
+from dask_mcsvm.formulations import FORMULATIONS, SHORT_NAMES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_mcsvm"
@@ -19,15 +21,15 @@ LAYER = {
     "_frames": 0,
     "_validation": 1,
     "formulations": 1,
-    "solvers": 1,
     "storage": 1,
-    "graphs": 2,
-    "plugin": 2,
-    "progress": 2,
-    "training": 3,
-    "estimators": 4,
-    "report": 5,
-    "cli": 6,
+    "solvers": 2,
+    "graphs": 3,
+    "plugin": 3,
+    "progress": 3,
+    "training": 4,
+    "estimators": 5,
+    "report": 6,
+    "cli": 7,
 }
 
 # Third-party library -> the modules that may import it (patterns without the package's name).
@@ -56,6 +58,9 @@ ONLY_IN = {
     "matplotlib": ["report", "report.*"],
     "click": ["cli", "cli.*"],
 }
+
+# Modules that may ask for a formulation by its name, and for which, each once.
+NAMES_ASKED_FOR = {"solvers._steps": sorted(FORMULATIONS)}  # kernel types, which are Numba's
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
@@ -127,6 +132,30 @@ def own_import(here: str, rest: list[str]) -> str | None:
     return f"{here} ({LAYER[here]}) must not import {there} ({LAYER[there]})"
 
 
+def names_asked_for(source: str) -> list[str]:
+    """Names of formulations that a comparison, a key or a match decides by, in order.
+
+    A name as an argument, a default or in a message decides nothing.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Compare():
+                places = [node.left, *node.comparators]
+            case ast.Dict():
+                places = [key for key in node.keys if key is not None]
+            case ast.Subscript(slice=place) | ast.MatchValue(value=place):
+                places = [place]
+            case ast.Call(func=ast.Attribute(attr="get" | "pop" | "setdefault" | "startswith")):
+                places = node.args[:1]
+            case _:
+                continue
+        parts = [part for place in places for part in ast.walk(place)]
+        found += [part.value for part in parts if isinstance(part, ast.Constant)]
+    names = {*FORMULATIONS, *SHORT_NAMES}
+    return sorted(value for value in found if isinstance(value, str) and value in names)
+
+
 def function_lengths(source: str) -> Iterator[tuple[str, int]]:
     """Name and lines of every function, without its docstring and the functions defined in it.
 
@@ -171,16 +200,43 @@ def test_files_and_functions_stay_short(path: Path) -> None:
     assert long == {}
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_room_but_formulations_asks_for_a_formulation_by_its_name(path: Path) -> None:
+    module = module_name(path)
+    if module.split(".")[0] != "formulations":
+        expected = NAMES_ASKED_FOR.get(module, [])
+        assert names_asked_for(path.read_text("utf-8")) == expected, "look up a fact instead"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('if form == "one_vs_rest": pass', ["one_vs_rest"]),
+        ('own = "cs" != form', ["cs"]),
+        ('form in ("crammer_singer", "weston_watkins")', ["crammer_singer", "weston_watkins"]),
+        ('loss = {"lee_lin_wahba": 1}[form]', ["lee_lin_wahba"]),
+        ('table.get("ovr", 0)', ["ovr"]),
+        ('table["llw"]', ["llw"]),
+        ('match form:\n    case "ww" | "cs": pass', ["cs", "ww"]),
+        ('def f(form="one_vs_rest"): return g("cs", name=form)', []),
+        ('FORMULATIONS[name].title == "sdm"', []),
+        ('raise ValueError("use one_vs_rest")', []),
+    ],
+)
+def test_names_asked_for(source: str, found: list[str]) -> None:
+    assert names_asked_for(source) == found
+
+
 @pytest.mark.parametrize(
     ("module", "source", "complaint"),
     [
-        ("errors", "import dask_mcsvm.solvers.sdm", "errors (0) must not import solvers (1)"),
-        ("solvers.sdm", "from dask_mcsvm.formulations import X", "must not import formulations"),
-        ("training", "def f():\n    from dask_mcsvm.cli import mcsvm", "training:2: training (3)"),
-        ("training", "from dask_mcsvm import estimators", "must not import estimators (4)"),
-        ("training", "from dask_mcsvm import LinearMCSVC", "must not import estimators (4)"),
-        ("graphs.rounds", "from ..training import Run", "graphs (2) must not import training (3)"),
-        ("graphs.rounds", "from .. import training", "graphs (2) must not import training (3)"),
+        ("errors", "import dask_mcsvm.solvers.sdm", "errors (0) must not import solvers (2)"),
+        ("solvers.sdm", "from dask_mcsvm.graphs import X", "solvers (2) must not import graphs"),
+        ("training", "def f():\n    from dask_mcsvm.cli import mcsvm", "training:2: training (4)"),
+        ("training", "from dask_mcsvm import estimators", "must not import estimators (5)"),
+        ("training", "from dask_mcsvm import LinearMCSVC", "must not import estimators (5)"),
+        ("graphs.rounds", "from ..training import Run", "graphs (3) must not import training (4)"),
+        ("graphs.rounds", "from .. import training", "graphs (3) must not import training (4)"),
         ("formulations", "from ..solvers import sdm", "must not import solvers"),
         ("plugin", "def f():\n    import numba", "plugin:2: imports numba"),
         ("formulations.ww", "import dask.array as da", "imports dask"),
@@ -201,6 +257,7 @@ def test_the_rule_sees(module: str, source: str, complaint: str) -> None:
     [
         ("solvers.sdm", "import numba\nfrom dask_mcsvm.solvers._jit import kernel"),
         ("solvers.sdm", "from ._jit import kernel\nfrom . import _rows"),
+        ("solvers.duals", "from dask_mcsvm.formulations import FORMULATIONS"),
         ("solvers", "from .sdm import sweep\nfrom . import _rows"),
         ("storage.dataset_csr", "import dask, zarr"),
         ("storage.model", "from dask_mcsvm import __version__"),

@@ -134,7 +134,7 @@ def compare(
             f"the primal {primal:.6g} is below the bound {dual:.6g} that the fit proved, so X "
             "are not the training rows; pass the rows that fit saw."
         )
-    at_zero = FORMULATIONS[formulation](n_classes, np.ones(1)).loss_at_zero * total_cost
+    at_zero = FORMULATIONS[formulation].loss_at_zero(n_classes) * total_cost
     relative = relative_gap(formulation, primal, dual, at_zero)
     return Certificate(primal, dual, max(0.0, gap), max(0.0, relative))
 
@@ -147,7 +147,7 @@ def weights_of(
     dense = coef.toarray() if sp.issparse(coef) else np.asarray(coef)
     W = np.zeros((d + 1, k))
     W[:d], W[d] = dense.T, bias_of(intercept, tau)
-    if formulation == "lee_lin_wahba":
+    if FORMULATIONS[formulation].columns_sum_to_zero:
         refuse_uneven(float(np.abs(W.sum(axis=1)).max()), float(np.abs(W).max()))
     return W
 

@@ -27,6 +27,7 @@ from dask_mcsvm.estimators._file_checks import (
     check_weights,
 )
 from dask_mcsvm.estimators._model import refuse_files
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import (
     absolute_path,
     decode_classes,
@@ -201,17 +202,18 @@ class ModelFile:
         check_is_fitted(self)
         refuse_files(self.coef_, "to_linear_svc")
         trained = self._trained
+        form = FORMULATIONS[trained.formulation]
         svc = LinearSVC(
             loss="hinge",
             C=trained.C,
-            multi_class="crammer_singer" if trained.formulation == "crammer_singer" else "ovr",
+            multi_class=form.linear_svc,
             fit_intercept=trained.tau > 0,
             intercept_scaling=trained.tau or 1.0,
             class_weight=trained.class_weight,
         )
         coef, intercept = self.coef_, self.intercept_
         if self.classes_.size == 2:
-            if trained.formulation == "one_vs_rest":
+            if form.classes_are_independent:
                 coef, intercept = coef[1:], intercept[1:]
             else:
                 coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]

@@ -19,6 +19,7 @@ from dask_mcsvm.estimators._certificate import (
     weights_of,
 )
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.model_files import memory_block, one_chunk, primal_in_parts
 from dask_mcsvm.training import Problem, parse_size
 from dask_mcsvm.training.lazy_source import read_source
@@ -75,7 +76,7 @@ def _primal(
 ) -> float:
     if is_lazy(coef):
         bias = bias_of(intercept, tau)
-        if formulation == "lee_lin_wahba":
+        if FORMULATIONS[formulation].columns_sum_to_zero:
             off = max(float(abs(coef.sum(axis=0)).max()), abs(float(bias.sum())))
             refuse_uneven(off, max(float(abs(coef).max()), float(np.abs(bias).max())))
     else:

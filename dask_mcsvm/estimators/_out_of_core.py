@@ -17,6 +17,7 @@ from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained, class_totals
 from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import Settings, warn_of_precision
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import Dataset, open_dataset
 from dask_mcsvm.training import (
     EARLY_SHRINK,
@@ -48,7 +49,7 @@ def pose_early_shrink(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
 ) -> Posed:
     """What early shrinking would do with these rows."""
-    if settings.formulation != "one_vs_rest":
+    if not FORMULATIONS[settings.formulation].classes_are_independent:
         raise ValueError(
             f"solver='early_shrink' solves one_vs_rest, not {settings.formulation}; use "
             "formulation='one_vs_rest', or solver='auto'."

@@ -10,6 +10,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm._validation import is_lazy
+from dask_mcsvm.formulations import FORMULATIONS
 
 IntArray = npt.NDArray[np.intp]
 
@@ -99,7 +100,7 @@ def two_class_decision(scores: npt.NDArray[Any], formulation: str) -> npt.NDArra
     One-vs-rest trains both columns on the same problem with signs exchanged, so the second is
     the answer; the other formulations only know the difference.
     """
-    if formulation == "one_vs_rest":
+    if FORMULATIONS[formulation].classes_are_independent:
         return scores[:, 1].copy()
     return np.asarray(scores[:, 1] - scores[:, 0])
 

@@ -22,7 +22,7 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
-from dask_mcsvm.formulations import formulation_name
+from dask_mcsvm.formulations import FORMULATIONS, formulation_name
 from dask_mcsvm.training import (
     DASK_SOLVERS,
     EARLY_SHRINK,
@@ -115,8 +115,8 @@ def wants_early_shrink(X: Any, settings: Settings) -> bool:
     """Asked for, or what "auto" takes for a dataset that has to be read within a limit."""
     if settings.solver == EARLY_SHRINK:
         return True
-    limited = _is_limited(X, settings) and settings.formulation == "one_vs_rest"
-    return settings.solver == "auto" and limited
+    is_able = FORMULATIONS[settings.formulation].classes_are_independent
+    return settings.solver == "auto" and is_able and _is_limited(X, settings)
 
 
 def wants_blocks(X: Any, settings: Settings) -> bool:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,9 @@ class Formulation(ABC):
     [GAP]  P(W) - P* <= P(W) - D(alpha) for feasible alpha and every W the primal allows
 
     A formulation supplies B (`coefficients`), loss (`losses_from_scores`), l (`dual_linear`),
-    the gradient of -D (`gradients`), its feasible set and the exact step of one example.
+    the gradient of -D (`gradients`), its feasible set and the exact step of one example. What
+    other rooms must know of it are facts, the class variables below: they look up
+    ``FORMULATIONS[name].fact`` and never compare names.
 
     Parameters
     ----------
@@ -50,6 +52,31 @@ class Formulation(ABC):
 
     n_classes: int
     C: float | npt.NDArray[np.floating]
+
+    #: What users may type for the long name, and what the names of tasks begin with.
+    short_name: ClassVar[str]
+    #: The name in sentences.
+    title: ClassVar[str]
+    #: `multi_class` of scikit-learn's LinearSVC: the same problem, or else the nearest it has.
+    linear_svc: ClassVar[str] = "ovr"
+    #: The solver by groups of classes, if there is one: for a W larger than a worker.
+    group_solver: ClassVar[str | None] = None
+    #: The loss is the largest of the rivals', not their sum: few of a row's variables are not 0.
+    loss_is_maximum: ClassVar[bool] = False
+    #: Rivals are compared with the own score: the own column has the sum of the rivals' parts.
+    compares_with_own: ClassVar[bool] = False
+    #: alpha_{i, y_i} is a variable; its sign in the own column of W is +.
+    has_own_variable: ClassVar[bool] = False
+    #: Sign of a rival's variable in its column of W.
+    rival_sign: ClassVar[int] = -1
+    #: alpha starts at C_i, where most of it stays, not at 0; `Duals` hold C_i - alpha then.
+    starts_at_bound: ClassVar[bool] = False
+    #: The primal demands sum_m w_m = 0: a change of alpha_im moves all columns by a common part.
+    columns_sum_to_zero: ClassVar[bool] = False
+    #: Every class is a problem of its own: columns of W are not tied, not even by their sum.
+    classes_are_independent: ClassVar[bool] = False
+    #: `tol` is a share of what training can gain, P(0) - D, not of P.
+    gap_by_gain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.n_classes < 2:
@@ -113,9 +140,9 @@ class Formulation(ABC):
             Label and cost of the example.
         """
 
-    @property
+    @staticmethod
     @abstractmethod
-    def loss_at_zero(self) -> float:
+    def loss_at_zero(n_classes: int) -> float:
         """Loss of one example whose scores are all 0."""
 
     # What is the same for all of them.
@@ -172,7 +199,7 @@ class Formulation(ABC):
 
     def primal_at_zero(self, n_examples: int) -> float:
         """P(0), the sum of C_i times the loss of a zero score vector."""
-        return self.loss_at_zero * float(np.sum(self.costs(n_examples)))
+        return self.loss_at_zero(self.n_classes) * float(np.sum(self.costs(n_examples)))
 
     def fill_zero_rows(self, alpha: npt.ArrayLike, X: Rows, y: npt.ArrayLike) -> FloatArray:
         """A float64 copy of alpha where rows with x_i = 0 have their optimal duals.

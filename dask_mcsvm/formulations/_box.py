@@ -19,8 +19,9 @@ class BoxFormulation(Formulation):
     """
 
     def variables(self, y: npt.ArrayLike) -> BoolArray:
-        """Which entries of alpha (n, k) are variables: all but alpha_{i, y_i}."""
-        return ~self.own(y)
+        """Which entries of alpha (n, k) are variables: all, or all but alpha_{i, y_i}."""
+        own = self.own(y)
+        return np.ones_like(own) if self.has_own_variable else ~own
 
     def upper(self, y: npt.ArrayLike) -> FloatArray:
         """Upper end of each entry's box, shape (n, k): C_i, and 0 where there is no variable."""

@@ -16,12 +16,7 @@ FORMULATIONS: dict[str, type[Formulation]] = {
     "lee_lin_wahba": LeeLinWahba,
     "one_vs_rest": OneVsRest,
 }
-SHORT_NAMES = {
-    "cs": "crammer_singer",
-    "ww": "weston_watkins",
-    "llw": "lee_lin_wahba",
-    "ovr": "one_vs_rest",
-}
+SHORT_NAMES = {form.short_name: name for name, form in FORMULATIONS.items()}
 
 
 def formulation_name(name: str) -> str:
@@ -64,10 +59,10 @@ def relative_gap(name: str, primal: float, dual: float, primal_at_zero: float) -
         nan if an objective is not finite, which no tolerance accepts; inf if there is a gap but
         nothing to compare it with.
     """
-    gap, name = primal - dual, formulation_name(name)
+    gap, form = primal - dual, FORMULATIONS[formulation_name(name)]
     if not (math.isfinite(primal) and math.isfinite(dual)):  # inf / inf, or inf within rounding
         return math.nan
-    if name == "lee_lin_wahba":
+    if form.gap_by_gain:
         floor = 64 * np.finfo(np.float64).eps * abs(primal)
         if abs(gap) <= floor:
             return 0.0

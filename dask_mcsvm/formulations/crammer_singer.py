@@ -31,8 +31,15 @@ class CrammerSinger(Formulation):
     Keerthi et al. (2008), A Sequential Dual Method for Large Scale Multi-Class Linear SVMs.
     """
 
-    @property
-    def loss_at_zero(self) -> float:
+    short_name, title = "cs", "Crammer-Singer"
+    linear_svc = "crammer_singer"
+    loss_is_maximum = True
+    compares_with_own = True
+    has_own_variable = True
+    rival_sign = 1
+
+    @staticmethod
+    def loss_at_zero(n_classes: int) -> float:
         return 1.0
 
     def coefficients(self, alpha: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:

@@ -30,9 +30,15 @@ class LeeLinWahba(BoxFormulation):
     Alber et al. (2017), Distributed optimization of multi-class SVMs, Algorithms 1 and 2.
     """
 
-    @property
-    def loss_at_zero(self) -> float:
-        return self.n_classes - 1.0
+    short_name, title = "llw", "Lee-Lin-Wahba"
+    group_solver = "averaging"
+    starts_at_bound = True
+    columns_sum_to_zero = True
+    gap_by_gain = True
+
+    @staticmethod
+    def loss_at_zero(n_classes: int) -> float:
+        return n_classes - 1.0
 
     def coefficients(self, alpha: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         values = np.asarray(alpha, dtype=np.float64)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dask_mcsvm.formulations._base import BoolArray, FloatArray
+from dask_mcsvm.formulations._base import FloatArray
 from dask_mcsvm.formulations._box import BoxFormulation
 
 
@@ -20,13 +20,14 @@ class OneVsRest(BoxFormulation):
     [OVR-S]  alpha_im <- clip(alpha_im - g_im / A_i, 0, C_i)
     """
 
-    @property
-    def loss_at_zero(self) -> float:
-        return float(self.n_classes)
+    short_name, title = "ovr", "One-vs-rest"
+    group_solver = "classes"
+    has_own_variable = True
+    classes_are_independent = True
 
-    def variables(self, y: npt.ArrayLike) -> BoolArray:
-        """All entries of alpha (n, k), alpha_{i, y_i} too."""
-        return np.ones_like(self.own(y))
+    @staticmethod
+    def loss_at_zero(n_classes: int) -> float:
+        return float(n_classes)
 
     def signs(self, y: npt.ArrayLike) -> FloatArray:
         """s_im, shape (n, k)."""

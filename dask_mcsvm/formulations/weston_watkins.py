@@ -28,9 +28,13 @@ class WestonWatkins(BoxFormulation):
     Alber et al. (2017), Distributed optimization of multi-class SVMs, Algorithms 3 to 5.
     """
 
-    @property
-    def loss_at_zero(self) -> float:
-        return self.n_classes - 1.0
+    short_name, title = "ww", "Weston-Watkins"
+    group_solver = "rounds"
+    compares_with_own = True
+
+    @staticmethod
+    def loss_at_zero(n_classes: int) -> float:
+        return n_classes - 1.0
 
     def coefficients(self, alpha: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         values = np.asarray(alpha, dtype=np.float64)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers._steps import LOSSES
 from dask_mcsvm.solvers.groups import (
     EVERYTHING,
@@ -62,8 +63,12 @@ class ClipSolver:
     recall: int
 
     formulation: ClassVar[str]
-    short: ClassVar[str]  # what the names of tasks begin with
     kinds: ClassVar[Mapping[str, type[Block]]] = {"weights": GroupWeights, "duals": Side}
+
+    @property
+    def short(self) -> str:
+        """What the names of tasks begin with."""
+        return FORMULATIONS[self.formulation].short_name
 
     @property
     def data(self) -> Graph:
@@ -115,15 +120,13 @@ class ClipSolver:
         """Now and then nothing rests."""
         return EVERYTHING if epoch % self.recall == self.recall - 1 else self.patience
 
-    def _start_duals(self, graph: Graph, *, at_bound: bool) -> dict[str, Key]:
+    def _start_duals(self, graph: Graph) -> dict[str, Key]:
         """All variables at zero or at C, but for rows without features [BOX-Z]."""
         state: dict[str, Key] = {}
         for g in range(len(self.groups)):
             for c, rows in enumerate(self.rows.keys):
                 key = state[f"duals-{g}-{c}"] = (f"{self.short}-start-duals", self.run, g, c)
-                graph[key] = Task(
-                    key, start_side, TaskRef(rows), at_bound=at_bound, **self._common(g)
-                )
+                graph[key] = Task(key, start_side, TaskRef(rows), **self._common(g))
         return state
 
     def _start_weights(self, graph: Graph) -> dict[str, Key]:
@@ -191,18 +194,16 @@ class ClipSolver:
 # -- tasks -----------------------------------------------------------------------------------------
 
 
-def start_side(
-    rows: RowBlock, *, formulation: str, classes: Classes, tau: float, at_bound: bool
-) -> Side:
+def start_side(rows: RowBlock, *, formulation: str, classes: Classes, tau: float) -> Side:
     """Variables of a chunk's rows for the classes of a group."""
-    data = placed(rows, classes).data(tau)
+    data, form = placed(rows, classes).data(tau), FORMULATIONS[formulation]
     shape = (data.y.size, classes.size)
     alpha = np.zeros(shape, data.C.dtype)
-    if at_bound:
+    if form.starts_at_bound:
         alpha[:] = data.C[:, None]
         mine = np.flatnonzero(data.y >= 0)
         alpha[mine, data.y[mine]] = 0
-    settle_zero_rows(data, alpha, own=formulation == "one_vs_rest")
+    settle_zero_rows(data, alpha, own=form.has_own_variable)
     return Side(alpha, np.zeros(shape, np.uint8))
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers.certify import centre_columns, common_square
 from dask_mcsvm.solvers.change import Change, add_change, square_of, total_change
 from dask_mcsvm.solvers.intercept import SoftIntercept
@@ -227,7 +228,7 @@ def add_columns(
     if before is None:
         d1 = rows.X.shape[1] + 1
         W = np.zeros((d1, classes.last - classes.first))
-        wants_shift = formulation == "lee_lin_wahba" and classes.first == 0
+        wants_shift = FORMULATIONS[formulation].columns_sum_to_zero and classes.first == 0
         shift, linear = np.zeros(d1 if wants_shift else 0), 0.0
     else:
         W, shift, linear = before.W.copy(), before.shift.copy(), before.linear

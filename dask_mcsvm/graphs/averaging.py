@@ -66,12 +66,11 @@ class Averaging(ClipSolver):
     slices: int = 20
 
     formulation: ClassVar[str] = "lee_lin_wahba"
-    short: ClassVar[str] = "llw"
 
     def start(self) -> Stage:
         """alpha = C, which is where most of it stays, and the W that belongs to it."""
         graph: Graph = {}
-        state = self._start_weights(graph) | self._start_duals(graph, at_bound=True)
+        state = self._start_weights(graph) | self._start_duals(graph)
         weights, report = self._refresh(graph, state, "llw-start")
         return Stage(graph, state | weights, report)
 

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers._steps import LOSSES
 from dask_mcsvm.solvers.groups import add_group_losses, add_own_scores
 from dask_mcsvm.solvers.sequential import square_sum
@@ -81,12 +82,13 @@ def primal(
         Of a float.
     """
     graph: Graph = {}
+    form = FORMULATIONS[formulation]
     key: Key
     sums = []
     for c, block in enumerate(blocks):
         seen: Key | None = None
         looks: list[tuple[str, Callable[..., Seen]]] = [("losses", look_at_part)]
-        if formulation == "weston_watkins":
+        if form.compares_with_own and not form.loss_is_maximum:  # each hinge needs the own score
             looks.insert(0, ("own", look_at_own))
         for what, look in looks:
             for p, (classes, part) in enumerate(parts):
@@ -149,14 +151,14 @@ def begin(block: RowBlock, before: Seen | None, formulation: str) -> Seen:
     """A copy of what is known; at first nothing is."""
     if before is not None:
         return Seen(before.own.copy(), before.rivals.copy())
-    nothing = -np.inf if formulation == "crammer_singer" else 0.0
+    nothing = -np.inf if FORMULATIONS[formulation].loss_is_maximum else 0.0
     return Seen(np.zeros(block.y.size), np.full(block.y.size, nothing))
 
 
 def weigh_losses(block: RowBlock, seen: Seen, *, formulation: str) -> float:
     """Σ_i C_i loss_i of a block."""
     losses = seen.rivals
-    if formulation == "crammer_singer":
+    if FORMULATIONS[formulation].loss_is_maximum:
         losses = np.maximum(0.0, 1.0 + seen.rivals - seen.own)  # [CS-P]
     return float(block.C @ losses)
 

@@ -47,12 +47,11 @@ class Classes(ClipSolver):
     recall: int = 10
 
     formulation: ClassVar[str] = "one_vs_rest"
-    short: ClassVar[str] = "ovr"
 
     def start(self) -> Stage:
         """W = 0 and alpha = 0, but for rows without features, whose optimum is known [BOX-Z]."""
         graph: Graph = {}
-        duals = self._start_duals(graph, at_bound=False)
+        duals = self._start_duals(graph)
         report = ("ovr-start-report", self.run)
         graph[report] = Task(report, start_gain, List(*map(TaskRef, duals.values())))
         return Stage(graph, duals | self._start_weights(graph), report)

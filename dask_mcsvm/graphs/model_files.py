@@ -20,6 +20,7 @@ from dask.delayed import Delayed, delayed
 from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.errors import ModelFormatError
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import read_part, write_part
 
 from ._blocks import GroupWeights
@@ -131,7 +132,7 @@ def primal_in_parts(
         Unique id of this certificate, part of every task key.
     """
     coef = coef.astype(np.float64)
-    if formulation == "lee_lin_wahba":  # the nearest W that the primal allows
+    if FORMULATIONS[formulation].columns_sum_to_zero:  # the nearest W that the primal allows
         coef, bias = coef - coef.mean(axis=0), bias - bias.mean()
     graph: Graph = dict(rows)
     columns: list[tuple[npt.NDArray[np.intp], Key]] = []

@@ -21,6 +21,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.checks import check_sparse
+from dask_mcsvm.formulations import FORMULATIONS
 
 from .state import Graph, Key
 
@@ -235,7 +236,8 @@ def join_scores(found: Sequence[Part], *, n_classes: int, formulation: str) -> A
         scores[:, places] = values
     if n_classes != 2:
         return scores
-    if formulation == "one_vs_rest":  # both columns solve one problem with signs exchanged
+    # Both columns then solve one problem with signs exchanged.
+    if FORMULATIONS[formulation].classes_are_independent:
         return scores[:, 1].copy()
     return np.asarray(scores[:, 1] - scores[:, 0])
 

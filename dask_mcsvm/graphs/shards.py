@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
-from dask_mcsvm.formulations import SHORT_NAMES
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers.intercept import visits_between_moves
 from dask_mcsvm.solvers.shard import Shard
 
@@ -54,8 +54,6 @@ from ._shard_tasks import (
 from .rows import Rows
 from .state import Block, Graph, Key, Stage, State
 
-#: "crammer_singer" -> "cs", for the names of tasks.
-SHORT = {name: short for short, name in SHORT_NAMES.items()}
 #: Chains in which the columns of W are summed when certifying, if there are few blocks of classes.
 CHAINS = 4
 #: float64 columns of W that a certifying task holds.
@@ -323,7 +321,7 @@ class Shards:
         return key
 
     def _key(self, name: str, *place: Any) -> Key:
-        return (f"{SHORT[self.formulation]}-{name}", self.run, *place)
+        return (f"{FORMULATIONS[self.formulation].short_name}-{name}", self.run, *place)
 
 
 def weights_name(lane: int) -> str:

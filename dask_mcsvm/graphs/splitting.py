@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
-from dask_mcsvm.formulations import SHORT_NAMES
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers._blas import one_blas_thread
 from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.shard import Shard
@@ -63,8 +63,6 @@ Answer = Any
 #: A block of rows: chunks next to each other.
 Chunks = tuple[RowBlock, ...]
 
-#: "crammer_singer" -> "cs", for the names of tasks.
-SHORT = {name: short for short, name in SHORT_NAMES.items()}
 #: Answers that one task of the tree adds.
 FAN_IN = 32
 #: Chunks below this size are joined. Larger ones are left where they are: a copy of all rows takes
@@ -265,7 +263,7 @@ class ChunkedSplitting:
         return key
 
     def _key(self, name: str, *place: Any) -> Key:
-        return (f"{SHORT[self.formulation]}-{name}", self.run, *place)
+        return (f"{FORMULATIONS[self.formulation].short_name}-{name}", self.run, *place)
 
 
 # -- tasks: pure, so that one may run twice, or elsewhere ------------------------------------------

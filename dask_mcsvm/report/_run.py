@@ -10,16 +10,11 @@ import scipy.sparse as sp
 
 from dask_mcsvm._validation import is_lazy
 from dask_mcsvm.estimators._files import model_versions, stored_parameters
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.report.scores import Scores
 
 FloatArray = npt.NDArray[np.float64]
 
-NAMES = {
-    "crammer_singer": "Crammer-Singer",
-    "weston_watkins": "Weston-Watkins",
-    "lee_lin_wahba": "Lee-Lin-Wahba",
-    "one_vs_rest": "One-vs-rest",
-}
 CURVES = ("epoch", "seconds", "primal", "dual", "gap", "active")
 # What a fit on Dask adds to its records: numbers of that epoch.
 TRAFFIC = {"tasks": "Tasks", "bytes": "Bytes moved"}
@@ -93,7 +88,7 @@ def run_of(model: Any, scores: Scores | None) -> Run:
     kinds = sorted({kind for record in history for kind in record.get("task_seconds", {})})
     groups = getattr(model.plan_, "groups", ()) if model.solver_ == "rounds" else ()
     return Run(
-        formulation=NAMES[model._trained.formulation],
+        formulation=FORMULATIONS[model._trained.formulation].title,
         solver=model.solver_,
         n=getattr(model.plan_, "n", None),
         d=int(model.n_features_in_),

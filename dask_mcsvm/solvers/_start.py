@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_mcsvm.formulations import FORMULATIONS
+
 from ._alpha import SparseAlpha, alpha_store, compact_alpha, empty_alpha
 from ._jit import kernel
 
@@ -28,20 +30,21 @@ def start_alpha(data, k: int, formulation: str) -> np.ndarray | SparseAlpha:
 
 def optimum_without_features(formulation: str, y: int, C: float, k: int):
     """Classes and stored variables of a row whose features are all zero."""
-    if formulation == "lee_lin_wahba":
+    form = FORMULATIONS[formulation]
+    if form.starts_at_bound:
         return np.empty(0, np.int32), np.empty(0)  # stored as C - alpha = 0
-    if formulation == "crammer_singer":
+    if form.loss_is_maximum:  # one rival has all of C
         return np.array([y, y == 0], np.int32), np.array([C, -C])
     classes = np.arange(k, dtype=np.int32)
-    if formulation == "weston_watkins":
+    if not form.has_own_variable:
         classes = np.delete(classes, y)
     return classes, np.full(classes.size, C)
 
 
 def seen_at_zero(C: np.ndarray, k: int, formulation: str) -> np.ndarray:
     """Loss and gap of every example at W = 0 and alpha = 0, (n, 2) float64."""
-    loss = {"crammer_singer": 1, "one_vs_rest": k}.get(formulation, k - 1)
-    return np.stack([np.full(C.size, float(loss)), loss * C.astype(np.float64)], axis=1)
+    loss = FORMULATIONS[formulation].loss_at_zero(k)
+    return np.stack([np.full(C.size, loss), loss * C.astype(np.float64)], axis=1)
 
 
 @kernel
@@ -66,6 +69,6 @@ def fresh_classes(formulation: str, n: int, k: int) -> int:
     """How many classes a visit may add to an example's list."""
     if k <= DENSE_CLASSES:
         return k
-    if formulation == "crammer_singer":
+    if FORMULATIONS[formulation].loss_is_maximum:
         return FRESH_CLASSES
     return k if n * k <= FRESH_VARIABLES else DENSE_CLASSES

@@ -39,6 +39,8 @@ class OVR(NamedTuple):
     k: int
 
 
+# The one place that maps names to kernel types. The types are the kernels' own, made for Numba: as
+# facts in formulations/ they would tie the specification to the kernels that it judges.
 LOSSES = {"crammer_singer": CS, "weston_watkins": WW, "lee_lin_wahba": LLW, "one_vs_rest": OVR}
 
 

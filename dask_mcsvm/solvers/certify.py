@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_mcsvm.formulations import FORMULATIONS
+
 from ._alpha import alpha_load
 from ._jit import bare_by_type, bare_kernel, kernel
 from ._rows import row_axpy, row_scores, row_update, row_update_all, updates_all
@@ -54,7 +56,7 @@ def centre_columns(W):
 
 def common_square(W, formulation):
     """What `centre` takes off ‖W‖²: k times the square of the columns' mean, in float64."""
-    if formulation != "lee_lin_wahba":
+    if not FORMULATIONS[formulation].columns_sum_to_zero:
         return 0.0
     total = W.sum(axis=1, dtype=np.float64)
     return float(np.square(total).sum()) / W.shape[1]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dask_mcsvm.formulations import FORMULATIONS
+
 from ._alpha import SparseAlpha, alpha_to_dense, compact_alpha, positions
 
 
@@ -31,7 +33,7 @@ class Duals:
         else:
             values = self.stored.values[positions(self.stored.start, self.stored.size)]
             size = self.stored.size
-        if self.formulation == "lee_lin_wahba":
+        if FORMULATIONS[self.formulation].starts_at_bound:
             at_zero = np.count_nonzero(values >= np.repeat(self.C.astype(values.dtype), size))
             return float((n * (k - 1) - at_zero) / (n * k))
         return float(np.count_nonzero(values) / (n * k))
@@ -39,7 +41,7 @@ class Duals:
     def to_dense(self, y: np.ndarray) -> np.ndarray:
         """alpha as an (n, k) float64 array; for small problems and tests."""
         alpha = alpha_to_dense(self.stored, self.C.size, self.n_classes).astype(np.float64)
-        if self.formulation == "lee_lin_wahba":
+        if FORMULATIONS[self.formulation].starts_at_bound:
             alpha = self.C[:, None] - alpha
             alpha[np.arange(y.size), y] = 0.0
         return alpha

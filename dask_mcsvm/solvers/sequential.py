@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.formulations import FORMULATIONS
+
 from ._alpha import SparseAlpha, compact_alpha, deal_lists, join_lists, tidy_pool
 from ._jit import kernel
 from ._rows import Shared, as_rows, read_only, square_norms
@@ -98,7 +100,7 @@ class SequentialDual:
         self.threads = n_jobs if (values + self.n) * k >= THREAD_WORK else 1
         # Threads share W, but for the last row: each has one of its own behind the others.
         self.all_W = np.zeros((d + self.threads, k), dtype)
-        has_shift = formulation == "lee_lin_wahba"
+        has_shift = FORMULATIONS[formulation].columns_sum_to_zero
         self.all_shift = np.zeros(d + self.threads if has_shift else 0, dtype)
         self.fresh = fresh_classes(formulation, self.n, k)
         self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_mcsvm.formulations import FORMULATIONS
+
 from ._alpha import SparseAlpha, compact_alpha
 from ._jit import kernel
 from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
@@ -180,7 +182,8 @@ def without_spare(shard: Shard) -> Shard:
 
 def common_part(W: np.ndarray, formulation: str) -> np.ndarray:
     """LLW's shift of all columns, zeros (d + 1,); empty for the others."""
-    return np.zeros(W.shape[0] if formulation == "lee_lin_wahba" else 0, W.dtype)
+    has_shift = FORMULATIONS[formulation].columns_sum_to_zero
+    return np.zeros(W.shape[0] if has_shift else 0, W.dtype)
 
 
 def blend(old: Shard, new: Shard, step: float, k: int) -> Shard:

@@ -127,8 +127,7 @@ class BlockMinimization(Run):
 
     def relative(self, primal: float, dual: float) -> float:
         """The relative duality gap; what all rows cost at W = 0 is known after the first pass."""
-        form = FORMULATIONS[self.formulation](self.k, np.ones(1))
-        at_zero = form.loss_at_zero * self.cost
+        at_zero = FORMULATIONS[self.formulation].loss_at_zero(self.k) * self.cost
         return float(relative_gap(self.formulation, primal, dual, at_zero))
 
     # -- passes ------------------------------------------------------------------------------------
@@ -220,7 +219,8 @@ class BlockMinimization(Run):
     def _zeros(self) -> tuple[np.ndarray, np.ndarray]:
         """float64 room for W(alpha), and for LLW's common part of all columns."""
         d1 = self.source.shape[1] + 1
-        return np.zeros((d1, self.k)), np.zeros(d1 if self.formulation == "lee_lin_wahba" else 0)
+        has_shift = FORMULATIONS[self.formulation].columns_sum_to_zero
+        return np.zeros((d1, self.k)), np.zeros(d1 if has_shift else 0)
 
     def _add(self, rows: RowBlock, shard: Shard, exact: np.ndarray, shift: np.ndarray) -> float:
         """Add a chunk to W(alpha); returns its linear part of the dual."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dask_mcsvm.formulations import FORMULATIONS
+
 from .block_source import Source
 
 #: Copies of a chunk at one time: the one at work, the next being read (as stored, and decoded),
@@ -82,7 +84,7 @@ def make_block_budget(source: Source, memory_limit: int | None, formulation: str
 def chunk_bytes(source: Source, formulation: str) -> np.ndarray:
     """What each chunk takes with its dual variables, (n_blocks,)."""
     k, item = source.n_classes, source.dtype.itemsize
-    listed = k if formulation != "crammer_singer" else min(k, LISTED_CLASSES)
+    listed = min(k, LISTED_CLASSES) if FORMULATIONS[formulation].loss_is_maximum else k
     # Beside features and variables: label, id, costs, norms and what visits remember of a row.
     per_row = 96 + listed * (item + 4 if k > LISTED_CLASSES else item)
     per_entry = item + 4 if source.is_sparse else item

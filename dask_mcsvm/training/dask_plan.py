@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.averaging import Averaging
 from dask_mcsvm.graphs.classes import Classes
 from dask_mcsvm.graphs.regroup import deal_rows, join_chunks
@@ -205,7 +206,7 @@ def make_dask_plan(
         lanes = min(lanes, chunks)
     blocks = lanes if row_bytes <= min(JOINED_BYTES, memory_limit or JOINED_BYTES) else chunks
     groups: tuple[tuple[int, ...], ...] = ()
-    if chosen in BY_GROUPS.values():
+    if chosen in BY_GROUPS:
         per_row = nnz / max(1, n)
         costs = ww_costs(counts.tolist(), (counts * per_row).astype(np.int64).tolist())
         groups = balanced_groups(costs, min(k, given.get("groups", default_groups(k, d, room))))
@@ -243,12 +244,12 @@ def second_plan(plan: DaskPlan) -> DaskPlan:
 
 def choose_solver(solver: str, formulation: str, model_bytes: int, room: int) -> tuple[str, str]:
     """The solver's name and why; W is one block if it takes no more than `room` bytes."""
+    able = FORMULATIONS[formulation].group_solver
     if solver == "auto":
-        if formulation == "crammer_singer" or model_bytes <= room:
+        if able is None or model_bytes <= room:
             return "shards", "rows in chunks, and W fits a worker"
-        return BY_GROUPS[formulation], f"W of {model_bytes / 2**20:,.0f} MiB is cut by classes"
-    if solver not in ("shards", "splitting") and BY_GROUPS.get(formulation) != solver:
-        able = BY_GROUPS.get(formulation)
+        return able, f"W of {model_bytes / 2**20:,.0f} MiB is cut by classes"
+    if solver not in ("shards", "splitting", able):
         use = "'shards'" if able is None else f"'shards' or {able!r}"
         raise ValueError(
             f"solver={solver!r} does not solve {formulation} on Dask; use solver={use}, or 'auto'."

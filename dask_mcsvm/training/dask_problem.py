@@ -28,8 +28,7 @@ class DaskProblem:
     def primal_at_zero(self) -> float:
         """P(0), which the relative gap of Lee-Lin-Wahba is measured by."""
         total = float(self.factors @ self.source.class_totals)
-        form = FORMULATIONS[self.formulation](self.factors.size, np.ones(1))
-        return form.loss_at_zero * total
+        return FORMULATIONS[self.formulation].loss_at_zero(self.factors.size) * total
 
     def relative(self, primal: float, dual: float) -> float:
         """The relative duality gap of this problem's formulation."""

@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_mcsvm.formulations import FORMULATIONS
+
 SOLVERS: tuple[str, ...] = ("sdm", "splitting")
-#: The solver by class groups of each formulation that has one, and all that work on Dask.
-BY_GROUPS = {
-    "weston_watkins": "rounds",
-    "lee_lin_wahba": "averaging",
-    "one_vs_rest": "classes",
-}
-DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS.values(), "splitting")
-#: Out of core, for one-vs-rest.
+#: Solvers by class groups, each of one formulation, and all that work on Dask.
+BY_GROUPS = tuple(form.group_solver for form in FORMULATIONS.values() if form.group_solver)
+DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS, "splitting")
+#: Out of core, for independent classes.
 EARLY_SHRINK = "early_shrink"
 #: A d x d float64 matrix is 128 MiB then, and its inverse takes seconds.
 SPLITTING_FEATURES = 4096

@@ -269,6 +269,21 @@ class FormulationContract:
         at_zero = svm.primal(np.zeros_like(W), p.X, p.y)
         assert svm.primal_at_zero(p.y.size) == close(at_zero, scale=at_zero)
 
+    def test_facts_are_those_of_the_formulas(self):
+        svm, y, scores = self.make(3, 10.0), np.array([0]), np.array([[0.3, 0.2, -0.1]])
+        weaker = scores - [0.0, 0.0, 0.1]  # class 2 is not the strongest rival
+        loss, higher, weak = (
+            svm.losses_from_scores(s, y)[0] for s in (scores, scores + 1.0, weaker)
+        )
+        assert svm.loss_at_zero(3) == svm.losses_from_scores(np.zeros((1, 3)), y)[0]
+        assert svm.compares_with_own == (abs(higher - loss) < 1e-12)
+        assert svm.loss_is_maximum == (abs(weak - loss) < 1e-12)
+        assert svm.has_own_variable == (svm.zero_row_alpha(y)[0, 0] != 0)
+        assert svm.rival_sign == np.sign(svm.coefficients([[0.0, 1.0, 0.0]], y)[0, 1])
+        assert svm.columns_sum_to_zero == (not svm.project_weights(np.ones((1, 3))).all())
+        steps = [svm.block_step(np.zeros(3), s[0], 1.0, 0, 10.0) for s in (scores, weaker)]
+        assert svm.classes_are_independent == (steps[0][1] == steps[1][1])
+
     def test_bad_parameters_are_refused(self):
         with pytest.raises(ValueError, match=r"n_classes=1; a classifier needs 2 classes or more"):
             self.make(1, 1.0)

@@ -18,7 +18,7 @@ from dask_mcsvm.graphs._shard_tasks import (
     report_tally,
     solve_rows,
 )
-from dask_mcsvm.graphs.shards import SHORT, Shards
+from dask_mcsvm.graphs.shards import Shards
 from dask_mcsvm.solvers.shard import Shard, slice_visits
 
 every_formulation = pytest.mark.parametrize("formulation", list(FORMULATIONS))
@@ -88,7 +88,7 @@ def outside(stage):
 @every_formulation
 def test_tasks_have_names_that_read_well(formulation):
     _, start, first, second, proof = stages(formulation)
-    short = SHORT[formulation]
+    short = FORMULATIONS[formulation].short_name
     assert {key[0] for key in start.graph} == {
         f"{short}-{name}"
         for name in ("start-zeros", "start", "start-columns", "start-weights", "start-report",

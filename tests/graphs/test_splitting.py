@@ -13,7 +13,6 @@ from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.rows import RowBlock
 from dask_mcsvm.graphs.splitting import (
     FAN_IN,
-    SHORT,
     ChunkedSplitting,
     Multipliers,
     join_small_chunks,
@@ -82,7 +81,7 @@ def stages(formulation="crammer_singer", toy=None, **options):
 @every_formulation
 def test_tasks_have_names_that_read_well(formulation):
     _, start, first, second, proof = stages(formulation)
-    short = SHORT[formulation]
+    short = FORMULATIONS[formulation].short_name
     assert {key[0] for key in start.graph} == {
         f"{short}-{name}" for name in ("start-newton", "start", "start-report")
     }

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers._steps import LOSSES
 
 from . import rules
@@ -189,7 +190,8 @@ class Newton:
     def exact_columns(self, state: NewtonState) -> Array:
         """The best W by classes in float64: the nearest that the primal allows."""
         columns = state.W.T.astype(np.float64)
-        return self._centred(columns) if self.formulation == "lee_lin_wahba" else columns
+        must_centre = FORMULATIONS[self.formulation].columns_sum_to_zero
+        return self._centred(columns) if must_centre else columns
 
     def certified(self, state: NewtonState, seen: Evaluation) -> None:
         """Replace the objectives of the best W and of the better multipliers by exact ones."""
@@ -330,7 +332,7 @@ class Newton:
 
     @property
     def _is_centred(self) -> bool:
-        return self.formulation != "one_vs_rest"
+        return not FORMULATIONS[self.formulation].classes_are_independent
 
     def _centred(self, H: Array) -> Array:
         """Columns (k, d + 1) of W without their mean, which is zero in all but one-vs-rest."""

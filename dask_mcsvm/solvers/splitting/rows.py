@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers._jit import kernel
 from dask_mcsvm.solvers._rows import as_rows, read_only
 from dask_mcsvm.solvers._steps import LOSSES
@@ -243,15 +244,15 @@ def _scaled(rows: BlockRows, here: slice, b: Array, scale: float) -> Array:
 
 def stored_alpha(rows: BlockRows, b: Array, scale: float) -> Array:
     """Dual variables of multipliers scale·C_i b_i, as `Duals` stores them."""
-    alpha = np.empty_like(b)
+    alpha, form = np.empty_like(b), FORMULATIONS[rows.formulation]
     for here, part in rows.views():
         stored, own = _scaled(rows, here, b, scale), (np.arange(part.y.size), part.y)
-        if rows.formulation == "lee_lin_wahba":
+        own_alpha = stored[own] if form.has_own_variable else 0
+        if form.starts_at_bound:
             stored += part.C[:, None].astype(stored.dtype)
-            stored[own] = 0
-        elif rows.formulation != "crammer_singer":
-            np.negative(stored, out=stored)
-            stored[own] = -stored[own] if rows.formulation == "one_vs_rest" else 0
+        else:
+            stored *= form.rival_sign
+        stored[own] = own_alpha
         alpha[here] = stored
     return alpha
 
@@ -259,10 +260,11 @@ def stored_alpha(rows: BlockRows, b: Array, scale: float) -> Array:
 def multipliers(rows: BlockRows, alpha: Array) -> Array:
     """Multipliers (m, k) of dual variables (m, k), in the rows' type."""
     b, own = alpha / rows.C[:, None], (np.arange(rows.y.size), rows.y)
-    if rows.formulation != "crammer_singer":
-        b[own] *= -1.0
-        np.negative(b, out=b)
-    if rows.formulation == "weston_watkins":
+    form = FORMULATIONS[rows.formulation]
+    own_b = b[own]
+    b *= form.rival_sign
+    b[own] = own_b
+    if form.compares_with_own and not form.has_own_variable:
         b[own] = -b.sum(axis=1)
     return b.astype(rows.X.dtype)
 
@@ -272,7 +274,7 @@ def weigh(rows: BlockRows, b: Array) -> Evaluation:
     Cb = (rows.C[:, None] * b).astype(rows.X.dtype)
     # l is Σ alpha, in Crammer-Singer minus that of the rivals; here b is ± alpha.
     linear = float(rows.C @ np.abs(b).sum(axis=1, dtype=np.float64))
-    if rows.formulation in ("crammer_singer", "weston_watkins"):
+    if FORMULATIONS[rows.formulation].compares_with_own:
         linear /= 2  # the own class has the sum of its rivals
     H = weighted_rows(rows.X, Cb, rows.tau)
     return no_rows(*H.shape)._replace(H=H, sums=np.array([0.0, linear]))
