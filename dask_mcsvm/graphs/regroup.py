@@ -101,27 +101,6 @@ def join_chunks(rows: Rows, n_blocks: int, run: str) -> Rows:
     return replace(rows, graph=graph, keys=tuple(keys), sizes=tuple(sizes))
 
 
-def deal_rows(rows: Rows, n_blocks: int, seed: int, run: str) -> Rows:
-    """The same rows in so many blocks, each a sample of all of them; computes nothing.
-
-    The tasks are named ``deal-rows``, ``pick-rows`` and ``join-rows``.
-    """
-    graph = dict(rows.graph)
-    for c, chunk in enumerate(rows.keys):
-        dealt = ("deal-rows", run, c)
-        graph[dealt] = Task(dealt, deal_block, TaskRef(chunk), n_blocks, (seed, c))
-        for b in range(n_blocks):
-            pick = ("pick-rows", run, c, b)
-            graph[pick] = Task(pick, pick_part, TaskRef(dealt), b)
-    keys = [("join-rows", run, b) for b in range(n_blocks)]
-    for b, key in enumerate(keys):
-        parts = (TaskRef(("pick-rows", run, c, b)) for c in range(len(rows.keys)))
-        graph[key] = Task(key, join_blocks, List(*parts))
-    # How many rows of each chunk a block gets is known only where the rows that cost 0 are: about.
-    sizes = [part.size for part in np.array_split(np.arange(rows.n), n_blocks)]
-    return replace(rows, graph=graph, keys=tuple(keys), sizes=tuple(sizes))
-
-
 # -- tasks -----------------------------------------------------------------------------------------
 
 
@@ -132,14 +111,6 @@ def split_rows(block: RowBlock, where: npt.NDArray[np.int32]) -> tuple[RowBlock,
     cuts = np.searchsorted(group[order], np.arange(1, where.max() + 1))
     # Rows taken by number are copies: a part must not keep the whole chunk in memory.
     return tuple(take(block, rows) for rows in np.split(order, cuts))
-
-
-def deal_block(block: RowBlock, n_blocks: int, seed: tuple[int, int]) -> tuple[RowBlock, ...]:
-    """The rows of a chunk in so many parts, at random; each in the order of the chunk."""
-    parts = np.array_split(np.random.default_rng(seed).permutation(block.y.size), n_blocks)
-    # Blocks take turns in who gets one row more: small chunks would else fill the first ones only.
-    turn = seed[1] * block.y.size % n_blocks
-    return tuple(take(block, np.sort(part)) for part in parts[-turn:] + parts[:-turn])
 
 
 def pick_part(parts: tuple[RowBlock, ...], g: int) -> RowBlock:

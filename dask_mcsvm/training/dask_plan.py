@@ -14,7 +14,7 @@ import numpy as np
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.averaging import Averaging
 from dask_mcsvm.graphs.classes import Classes
-from dask_mcsvm.graphs.regroup import deal_rows, join_chunks
+from dask_mcsvm.graphs.regroup import join_chunks
 from dask_mcsvm.graphs.rounds import Rounds
 from dask_mcsvm.graphs.rows import Rows
 from dask_mcsvm.graphs.schedule import balanced_groups, default_groups, ww_costs
@@ -62,13 +62,11 @@ MAX_LANES = 64
 #: 73, to the same gap.
 ROUND_SLICES, VISIT_WORK, VISIT_WEIGHT_WORK = 4, 5e6, 2
 #: Rows that take no more are joined to one block per lane, whatever their chunks were: a slice is
-#: then a sample of all rows of its lane.
-JOINED_BYTES = 512 * 2**20
-#: With several lanes rows that take no more are dealt to blocks at random, one for each step of a
-#: lane: a step is then a sample of all rows, and copies the variables of no others.
-DEALT_BYTES = 16 * 2**30
-#: Blocks of fewer rows are not worth a file of state each.
-DEALT_ROWS = 1000
+#: then a sample of all rows of its lane. Rows dealt at random to one block for each step, which
+#: would copy fewer variables, have all their visits of an epoch in a row: 100,000 rows of file
+#: names to a gap of 1e-2 in two lanes of 20 steps take 12 epochs joined, 18 in four blocks a lane
+#: and more than 40 in twenty; one lane takes 9.
+JOINED_BYTES = 2**30
 #: Slices, at least, of chunks that are not joined: rows visited long before others look at weights
 #: that have forgotten them (8 chunks of the rows above, one lane: 8 slices are far from the gap
 #: after 25 epochs, 24 take 25, 40 take 16; two lanes take 36 with 12 slices and 10 with 40).
@@ -194,16 +192,7 @@ def make_dask_plan(
     else:
         lanes = given.get("lanes", default_lanes((nnz + n) * k, (d + 1) * k))
     row_bytes = nnz * (dtype.itemsize + np.dtype(np.int32).itemsize)
-    # A second solver goes on from the variables of rows in the order of the chunks.
-    may_deal = chosen == "shards" and lanes > 1 and not has_second
-    steps = given.get("slices", SLICES_PER_LANE * lanes)
-    is_dealt = (
-        may_deal
-        and row_bytes <= (memory_limit or DEALT_BYTES)
-        and n >= DEALT_ROWS * lanes * steps
-    )
-    if not is_dealt:
-        lanes = min(lanes, chunks)
+    lanes = min(lanes, chunks)
     blocks = lanes if row_bytes <= min(JOINED_BYTES, memory_limit or JOINED_BYTES) else chunks
     groups: tuple[tuple[int, ...], ...] = ()
     if chosen in BY_GROUPS:
@@ -212,12 +201,10 @@ def make_dask_plan(
         groups = balanced_groups(costs, min(k, given.get("groups", default_groups(k, d, room))))
     slices = 20  # of averaging
     if chosen == "shards":
-        slices = default_slices(lanes, lanes if is_dealt else blocks)
+        slices = default_slices(lanes, blocks)
     elif chosen != "averaging":
         slices = round_slices((nnz + n) * k, len(groups), (d + 1) * k)
     slices = given.get("slices", slices)
-    if is_dealt:
-        blocks = lanes * slices
     visits = visits_between_moves(n, lanes if chosen == "shards" else 1)
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
@@ -287,10 +274,7 @@ def round_slices(work: int, groups: int, n_weights: int) -> int:
 def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
     """The object that builds the graphs of a plan."""
     if plan.solver == "shards":
-        if plan.lanes > 1 and plan.blocks == plan.lanes * plan.slices:
-            rows = deal_rows(rows, plan.blocks, seed, run)
-        else:
-            rows = join_chunks(rows, plan.blocks, run)
+        rows = join_chunks(rows, plan.blocks, run)
         return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
     if plan.solver == "splitting":
         return ChunkedSplitting(rows, plan.formulation, plan.lanes, plan.passes, plan.square, run)
