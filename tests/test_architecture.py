@@ -269,6 +269,17 @@ def test_the_rule_allows(module: str, source: str) -> None:
     assert broken_rules(module, source) == []
 
 
+def test_one_loop_drives_every_run() -> None:
+    """Epochs of linear fits are asked for in one place, whatever runs them."""
+    callers = {
+        str(path.relative_to(PACKAGE))
+        for path in (PACKAGE / "training").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "advance"
+    }
+    assert callers == {"training/loop.py"}
+
+
 def test_a_docstring_does_not_make_a_function_long() -> None:
     source = 'def f(x):\n    """One\n\n    two.\n    """\n    return x\n'
     assert list(function_lengths(source)) == [("f", 2)]
