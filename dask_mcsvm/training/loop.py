@@ -243,7 +243,8 @@ class Loop:
         return "gap" if last["certified"] and last["gap"] <= self.tol else None
 
     def _finish(self, stop: str) -> Fit:
-        run, last = self.run, self.history[-1]
+        run = self.run
+        last: dict[str, Any] = self.history[-1] if self.history else {"certified": False}
         # Before the last certificate, which makes W anew: a fit that goes on from here takes the
         # same steps as one that was never stopped.
         if run.is_kept and self.saved != self.whole:
