@@ -341,3 +341,17 @@ def test_callbacks_see_epochs_and_may_stop(data):
     ).fit(X, y)
     assert (len(seen), model.stop_, model.n_iter_) == (1, "callback", 1)
     assert model.gap_ > 0
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_rows_far_from_zero_keep_their_distances(layout):
+    """By float32 products alone such a row is some tens away from itself."""
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 3
+    X = (1e4 + y[:, None] + rng.normal(size=(40, 5))).astype(np.float32)
+    rows = X if layout == "dense" else sp.csr_array(X)
+    model = LaRankSVC(gamma=0.1, dtype="float32", random_state=0).fit(rows, y)
+    vectors = X[model.support_].astype(np.float64)
+    apart = X.astype(np.float64)[:, None] - vectors
+    expected = np.exp(-0.1 * np.square(apart).sum(axis=2)) @ model.dual_coef_.toarray().T
+    np.testing.assert_allclose(model.decision_function(rows), expected, atol=1e-5)
