@@ -307,7 +307,7 @@ def check_linear(rng: Rng, model: LinearMCSVC, X, y, weight) -> None:
     check(model.dual_ <= model.primal_ * (1 + 1e-6) + 1e-12, "a dual above the primal")
     tau = model.intercept_scaling
     if tau == "radius":
-        tau = np.sqrt(np.square(X).sum(axis=1).max()) or 1.0
+        tau = np.sqrt(np.square(X[weight > 0]).sum(axis=1).max()) or 1.0  # weight 0: no row
     square = np.square(W).sum() + (np.square(b / tau).sum() if model.fit_intercept else 0)
     cost = model.C * weight * class_factors(model, y, weight)
     primal = 0.5 * square + (cost * losses(model.formulation, scores, y)).sum()
