@@ -22,7 +22,7 @@ def test_workers_compile_before_they_work_also_when_restarted():
         assert set(client.run(compiled_kernels).values()) == {0}
         model = svm(max_epochs=1).fit(*lazy_set())
         (name,) = (name for name in cluster.scheduler.worker_plugins if "mcsvm" in name)
-        assert name == "dask-mcsvm-shards-crammer_singer-float64-dense-few"
+        assert name == "dask-mcsvm-shards-crammer_singer-float64-dense-array-steps"
         ready = set(client.run(compiled_kernels).values())
         assert len(ready) == 1
         assert min(ready) > 0

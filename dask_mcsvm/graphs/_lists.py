@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.solvers._alpha import SparseAlpha, positions
-from dask_mcsvm.solvers._start import DENSE_CLASSES
+from dask_mcsvm.solvers.duals import DENSE_CLASSES
 
 Array: TypeAlias = npt.NDArray[Any]
 

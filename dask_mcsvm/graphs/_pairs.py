@@ -20,6 +20,7 @@ from dask_mcsvm.solvers._start import fresh_classes, with_room
 from dask_mcsvm.solvers._steps import WW
 from dask_mcsvm.solvers.certify import weights_block
 from dask_mcsvm.solvers.sdm import Data, Frequencies, Scratch, full_sweep, make_scratch
+from dask_mcsvm.solvers.visits import draw_visits
 
 from ._blocks import Classes, PairDuals, RoundWeights, placed, take
 from ._lists import Lists, alpha_of, lists_of
@@ -67,20 +68,16 @@ class Table:
         if meeting.whole:
             # In one epoch all parts cut the rows alike, so that together they hold each once.
             rows = np.array_split(meeting.rng(side).permutation(rows), meeting.slices)[meeting.part]
-        elif rows.size:
+        else:
             rng = meeting.rng(side, meeting.part, turn)
-            preference = self.preference[rows]
-            due = np.cumsum(preference / (preference.mean() * meeting.slices)) + rng.random()
-            due = np.floor(due).astype(np.int64)
-            visits: npt.NDArray[np.int64] = due - np.concatenate([[0], due[:-1]])
-            rows = rng.permutation(np.repeat(rows, visits))
+            rows = draw_visits(rows, self.preference, rng, meeting.slices)
         return rows
 
     def sweep(self, order: npt.NDArray[np.intp], W: npt.NDArray[Any], tools: Tools) -> Tally:
         """Visit some rows; the kernel stops early where lists need a larger pool."""
         k = W.shape[1]
         fresh = fresh_classes("weston_watkins", self.data.y.size, k)
-        frequencies = Frequencies(self.preference, tools.average)
+        frequencies = Frequencies(self.preference, tools.average, self.preference.size)
         position, done = 0, Tally()
         while position < order.size:
             self.alpha = with_room(self.alpha, k)

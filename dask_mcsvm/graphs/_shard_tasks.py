@@ -10,29 +10,38 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers.certify import centre_columns, common_square
-from dask_mcsvm.solvers.change import Change, add_change, square_of, total_change
+from dask_mcsvm.solvers.change import Change, add_change, add_to_some, square_of, total_change
 from dask_mcsvm.solvers.intercept import SoftIntercept
 from dask_mcsvm.solvers.sdm import Data
 from dask_mcsvm.solvers.shard import (
+    Progress,
     Shard,
     Slice,
-    blend,
+    copy_alpha,
     examine_shard,
+    gather_rows,
+    merge_patches,
+    settle,
     shard_columns,
-    slice_visits,
-    solve_slice,
+    solve_step,
     start_shard,
 )
+from dask_mcsvm.solvers.visits import Dealt, deal_visits, draw_visits
 
+from ._blocks import take
 from .rows import RowBlock
 from .state import Bounds, Tally
 
 Array = npt.NDArray[Any]
 #: Rows of W whose squares exist at a time.
 SUM_ROWS = 1024
+#: A lane adds up its changes of W when they are more than one entry in so many: it would read
+#: through them in every step, at about the cost of copying as many times eight entries.
+MOST_CHANGES = 8
 
 
 class Weights(NamedTuple):
@@ -42,8 +51,9 @@ class Weights(NamedTuple):
     own: Array  # (k,) float64, the last row that alpha would give
     pull: Array  # (k,) float64, the scaled multiplier of the soft intercept
     gaps: Array  # (chunks,) float64, what each chunk last saw of the gap
-    sums: Array  # (4,) float64: linear part of the dual, |W|² without the last row, step, loss
+    sums: Array  # (3,) float64: linear part of the dual, |W|² without the last row, loss
     tally: Array  # (4,) float64 of the epoch: dual before it, violation, work, rows visited
+    steps: Array  # (steps,) float64, how far W went along what each step of the epoch found
 
     def arrays(self) -> dict[str, Array]:
         """All of it, by name."""
@@ -60,17 +70,21 @@ class Weights(NamedTuple):
         return float(self.sums[0] - 0.5 * self.sums[1] - 0.5 * self.own @ self.own)
 
 
-class SliceOf(NamedTuple):
-    """Which rows of a chunk a task visits, and how."""
+class How(NamedTuple):
+    """How a task visits rows."""
 
     formulation: str
-    seed: tuple[int, int, int]  # of the fit, the epoch, the chunk
-    part: int
-    parts: int
     tau: float
     rho: float
     lanes: int
     visits: int  # between two moves of the intercept
+
+
+class Drawn(NamedTuple):
+    """The visits of a block in an epoch, and the gap of its rows before it."""
+
+    dealt: tuple[Dealt, ...]  # one for each part of the epoch
+    gap: float
 
 
 class Found(NamedTuple):
@@ -78,6 +92,7 @@ class Found(NamedTuple):
 
     slice: Slice
     gap: float  # of the block, as its rows last showed it
+    visited: int  # rows that the epoch had not visited before
     before: Weights  # without features
 
 
@@ -86,6 +101,42 @@ class Combined(NamedTuple):
 
     weights: Weights
     change: Change
+
+
+class Lane(NamedTuple):
+    """The weights of a lane in the middle of an epoch: what it began with, and all changes since.
+
+    A step reads only some rows of W, and a copy of all of them with the changes added would cost
+    more than to look for those rows in the changes.
+    """
+
+    W: Array  # (d + 1, k)
+    changes: tuple[Change, ...]
+    known: Weights  # without features
+
+    def follow(self, combined: Combined) -> Lane:
+        """Move on to what all lanes have in common after a step."""
+        lane = Lane(self.W, (*self.changes, combined.change), combined.weights)
+        if MOST_CHANGES * sum(change.values.size for change in lane.changes) > self.W.size:
+            return Lane(lane.weights().W, (), lane.known)
+        return lane
+
+    def rows(self, features: Array) -> Array:
+        """The rows of some features, ascending, and the intercept: a copy."""
+        W = np.concatenate([self.W[features], self.known.W])
+        where = np.full(self.W.shape[0], -1, np.int32)
+        where[features] = np.arange(features.size)
+        for change in self.changes:
+            add_to_some(W, where, *change)
+        return W
+
+    def weights(self) -> Weights:
+        """All of it, in a W of its own."""
+        W = self.W.copy()
+        for change in self.changes:
+            add_change(W, *change)
+        W[-1] = self.known.W[-1]
+        return self.known._replace(W=W)
 
 
 class ClassRange(NamedTuple):
@@ -108,8 +159,8 @@ class Columns(NamedTuple):
 def start_weights(d1: int, k: int, dtype: np.dtype[Any], chunks: int) -> Weights:
     """No weights yet."""
     return Weights(
-        np.zeros((d1, k), dtype), np.zeros(k), np.zeros(k), np.full(chunks, np.inf), np.zeros(4),
-        np.zeros(4),
+        np.zeros((d1, k), dtype), np.zeros(k), np.zeros(k), np.full(chunks, np.inf), np.zeros(3),
+        np.zeros(4), np.empty(0),
     )  # fmt: skip
 
 
@@ -118,32 +169,84 @@ def make_shard(rows: RowBlock, k: int, formulation: str, tau: float) -> Shard:
     return start_shard(rows.data(tau), k, formulation)
 
 
+def visits_of(rows: RowBlock, shard: Shard, seed: Sequence[int]) -> Array:
+    """Rows of a block to visit in an epoch; those that no visit can change are left out."""
+    used = np.flatnonzero(rows.square > 0)
+    return draw_visits(used, shard.preference, np.random.default_rng(list(seed)))
+
+
+def count_rows(order: Array) -> int:
+    """How many rows a list of visits names."""
+    return int(np.count_nonzero(np.bincount(order)))
+
+
+def draw_steps(rows: RowBlock, shard: Shard, seed: Sequence[int], parts: int) -> Drawn:
+    """The visits of a block in an epoch, dealt to its steps."""
+    return Drawn(deal_visits(visits_of(rows, shard, seed), rows.y.size, parts), shard.gap)
+
+
 def solve_rows(
-    rows: RowBlock, shard: Shard, weights: Weights, combined: Combined | None, how: SliceOf
-) -> tuple[Shard, Weights, Found]:
-    """A slice of a block from the weights of its lane, the last step's changes added.
+    rows: RowBlock,
+    shard: Shard,
+    drawn: Drawn,
+    progress: Progress | None,
+    weights: Weights | Lane,
+    combined: Combined | None,
+    how: How,
+    *,
+    step: int,
+) -> tuple[Progress, Lane, Found]:
+    """The next part of a block from the weights of its lane, the last step's changes added.
 
-    Returns the shard as if all of its change were taken, the weights without it, and what changed.
+    Returns the block as if all of its change were taken, the weights without it, and what changed.
     """
-    if combined is not None:
-        weights = move_weights(weights, combined)
-    data = soft_data(rows, how)
-    order, waited = slice_visits(shard, data.square, list(how.seed), how.part, how.parts)
-    intercept = SoftIntercept(how.rho, weights.own.size, how.lanes)
-    intercept.own, intercept.pull = weights.own, weights.pull
-    solved, found = solve_slice(
-        shard, data, weights.W, order, how.formulation, intercept, how.visits
-    )
-    gap = float(solved.seen[:, 1].sum())
-    return solved._replace(waited=waited), weights, Found(found, gap, without_features(weights))
+    lane = lane_of(weights, combined)
+    known, d = lane.known, lane.W.shape[0] - 1
+    k = known.own.size
+    patches: tuple[Shard, ...] = ()
+    gap = drawn.gap
+    if progress is not None:
+        patches, gap = settle(progress, known.steps, k), progress.gap
+    dealt = drawn.dealt[len(patches)]
+    mine = gather_rows(shard, patches, dealt)
+    alpha, gap = copy_alpha(mine.alpha), gap - mine.gap
+    some, features = with_own_features(take(rows, dealt.rows))
+    intercept = SoftIntercept(how.rho, k, how.lanes)
+    intercept.own, intercept.pull = known.own, known.pull
+    solved, found = solve_step(
+        mine, soft_data(some, how), lane.rows(features), dealt.order, how.formulation,
+        intercept, how.visits, rows.y.size, features, d,
+    )  # fmt: skip
+    gap += solved.gap
+    visited = int(np.count_nonzero(dealt.source == 0))
+    return Progress((*patches, solved), alpha, step, gap), lane, Found(found, gap, visited, known)
 
 
-def move_weights(weights: Weights, combined: Combined) -> Weights:
-    """A copy of the weights, moved as the lanes together found in a step."""
-    W = weights.W.copy()
-    add_change(W, *combined.change)
-    W[-1] = combined.weights.W[-1]
-    return combined.weights._replace(W=W)
+def lane_of(weights: Weights | Lane, combined: Combined | None) -> Lane:
+    """A lane after the last step of this epoch, or before its first."""
+    if isinstance(weights, Weights):
+        weights = Lane(weights.W, (), without_features(weights))
+    return weights if combined is None else weights.follow(combined)
+
+
+def move_weights(weights: Weights | Lane, combined: Combined) -> Weights:
+    """The weights of a lane after an epoch."""
+    lane = lane_of(weights, None)
+    return Lane(lane.W, (*lane.changes, combined.change), combined.weights).weights()
+
+
+def with_own_features(rows: RowBlock) -> tuple[RowBlock, Array]:
+    """Rows whose features are numbered among those that they have, and which these are."""
+    X, d = rows.X, rows.X.shape[1]
+    if not sp.issparse(X):
+        return rows, np.arange(d)
+    has = np.zeros(d, np.bool_)
+    has[X.indices] = True
+    features = np.flatnonzero(has)
+    number = np.empty(d, X.indices.dtype)
+    number[features] = np.arange(features.size)
+    own = sp.csr_array((X.data, number[X.indices], X.indptr), shape=(X.shape[0], features.size))
+    return rows._replace(X=own), features
 
 
 def without_features(weights: Weights) -> Weights:
@@ -151,7 +254,7 @@ def without_features(weights: Weights) -> Weights:
     return weights._replace(W=weights.W[-1:].copy())
 
 
-def soft_data(rows: RowBlock, how: SliceOf) -> Data:
+def soft_data(rows: RowBlock, how: How) -> Data:
     """Rows as visits see them: a change of the intercept weighs rho [SOFT]."""
     soft = how.rho * how.tau**2  # at least that, also where tau² has swallowed the features
     square = np.maximum(rows.square - (1 - how.rho) * how.tau**2, soft)
@@ -159,39 +262,44 @@ def soft_data(rows: RowBlock, how: SliceOf) -> Data:
 
 
 def combine_slices(
-    found: Sequence[Found], *, blocks: Sequence[int], lanes: int, rho: float, first: bool
+    found: Sequence[Found], *, blocks: Sequence[int], how: How, step: int, steps: int
 ) -> Combined:
     """How far W moves along the sum of all changes: as far as the dual rises [LINE]."""
     weights = found[0].before
-    tally = np.array([weights.dual, 0.0, 0.0, 0.0]) if first else weights.tally.copy()
+    tally, taken = weights.tally.copy(), weights.steps.copy()
+    if step == 0:
+        tally, taken = np.array([weights.dual, 0.0, 0.0, 0.0]), np.zeros(steps)
     gaps = weights.gaps.copy()
     slices = [one.slice for one in found]
     for c, one in zip(blocks, found, strict=True):
         tally[1] = max(tally[1], one.slice.violation)
-        tally[2:] += one.slice.work, one.slice.visited
+        tally[2:] += one.slice.work, one.visited
         gaps[c] = one.gap
     change = total_change([one.change for one in slices])
     moved = sum((one.moved for one in slices), np.zeros(weights.own.size))
     along, linear = (sum(getattr(one, name) for one in slices) for name in ("along", "linear"))
     square = square_of(*change, moved.size)
     slope = linear - along - float(weights.W[-1].astype(np.float64) @ moved)
-    step = float(np.clip(slope / square, 0.0, 1.0)) if square > 0 else 1.0
+    # Visits one after another are each the best there is: nothing to search along their sum.
+    is_sum = how.lanes > 1 and square > 0
+    part = taken[step] = float(np.clip(slope / square, 0.0, 1.0)) if is_sum else 1.0
     sums = weights.sums.copy()
-    sums[:3] += step * linear, 2 * step * along + step**2 * square, step - sums[2]
-    intercept = SoftIntercept(rho, moved.size, lanes)
-    intercept.own = weights.own + step * moved
+    sums[:2] += part * linear, 2 * part * along + part**2 * square
+    intercept = SoftIntercept(how.rho, moved.size, how.lanes)
+    intercept.own = weights.own + part * moved
     intercept.pull = np.mean([one.pull for one in slices], axis=0)
     W = weights.W.copy()
     intercept.move(W)
-    scale = change.values.dtype.type(step)
+    scale = change.values.dtype.type(part)
     change = change._replace(values=scale * change.values, shift=scale * change.shift)
-    return Combined(Weights(W, intercept.own, intercept.pull, gaps, sums, tally), change)
+    return Combined(Weights(W, intercept.own, intercept.pull, gaps, sums, tally, taken), change)
 
 
-def settle_shard(old: Shard, solved: tuple[Shard, Any, Any], combined: Combined) -> Shard:
-    """alpha of a block moved as far as W was."""
+def settle_shard(shard: Shard, drawn: Drawn, progress: Progress, combined: Combined) -> Shard:
+    """A block after an epoch: its rows as the steps left them, alpha moved as far as W was."""
     weights = combined.weights
-    return blend(old, solved[0], float(weights.sums[2]), weights.W.shape[1])
+    patches = settle(progress, weights.steps, weights.own.size)
+    return merge_patches(shard, patches, drawn.dealt)
 
 
 def renew_weights(weights: Weights) -> Weights:
@@ -253,7 +361,7 @@ def join_columns(weights: Weights, ends: Sequence[Columns]) -> Weights:
     W[-1] = weights.W[-1]
     if shift.size == W.shape[0]:  # Lee-Lin-Wahba
         centre_columns(W)
-    sums = np.array([linear, square, weights.sums[2], 0.0])
+    sums = np.array([linear, square, 0.0])
     return weights._replace(W=W, own=own, sums=sums)
 
 
@@ -262,20 +370,20 @@ def look_at_rows(
 ) -> tuple[Shard, tuple[float, float]]:
     """Loss and gap of every row of a chunk, and their sums."""
     new, loss = examine_shard(shard, rows.data(tau), rows.C, weights.W, formulation)
-    return new, (loss, float(new.seen[:, 1].sum()))
+    return new, (loss, new.gap)
 
 
 def close_certificate(weights: Weights, seen: Sequence[tuple[float, float]]) -> Weights:
     """The weights with the loss of all rows, summed in the order of the chunks."""
     sums = weights.sums.copy()
-    sums[3] = sum(loss for loss, _ in seen)
+    sums[2] = sum(loss for loss, _ in seen)
     return weights._replace(sums=sums, gaps=np.array([gap for _, gap in seen]))
 
 
 def report_bounds(weights: Weights, formulation: str) -> Bounds:
     """Primal of W, intercept included, and dual of alpha."""
     square = square_sum(weights.W) - common_square(weights.W, formulation)
-    return Bounds(0.5 * square + float(weights.sums[3]), weights.dual)
+    return Bounds(0.5 * square + float(weights.sums[2]), weights.dual)
 
 
 def square_sum(W: Array) -> float:

@@ -68,7 +68,7 @@ def _(block: Shard, ratio: float) -> Shard:
     else:
         alpha = times(alpha, ratio)
     n = block.preference.size
-    return Shard(alpha, np.ones(n), np.zeros(1), block.seen, np.zeros(n))
+    return Shard(alpha, np.ones(n), np.zeros(1), block.seen)
 
 
 @rescaled.register

@@ -1,19 +1,19 @@
 """Rows in shards: blocks are solved side by side from the same W, then their changes are combined.
 
-An epoch is a row of steps. In a step each lane visits a slice of one of its blocks, from the W that
-all lanes have in common; each has a copy of it. The sum of what they changed, a few percent of the
-entries of W, is taken as far as an exact line search along it says [LINE], and the intercept
+An epoch is a row of steps. In a step each lane visits some rows of one of its blocks, from the W
+that all lanes have in common; each has a copy of it. The sum of what they changed, a few percent of
+the entries of W, is taken as far as an exact line search along it says [LINE], and the intercept
 follows softly [SOFT]. Only changes travel: the W of a lane, its rows and their variables stay.
 
-    rows c ─────┐                                        ┌─ cs-settle (block c)
-    shard c ────┼─ cs-solve (lane 0) ─ cs-found ─┐       │
-    weights 0 ──┘                                ├─ cs-combine ─ cs-solve (lane 0, next step)
-    weights 1 ──┐                                │       └────── cs-solve (lane 1, next step)
-    shard e ────┼─ cs-solve (lane 1) ─ cs-found ─┘
-    rows e ─────┘
+    block c ── cs-draw ──┬─ cs-solve (lane 0) ─ cs-found ─┐
+    weights 0 ───────────┘                                ├─ cs-combine ─ cs-solve (lane 0, next)
+    weights 1 ───────────┐                                │       └────── cs-solve (lane 1, next)
+    block e ── cs-draw ──┴─ cs-solve (lane 1) ─ cs-found ─┘
 
-With one lane this is block minimization (Yu et al. 2012): one block after another. Of one block all
-steps are one task, ``cs-solve``.
+Which rows a block visits in which step is drawn when the epoch begins, so that a step copies only
+the variables of its rows; ``cs-settle`` puts those of all steps together in the end. With one lane
+this is block minimization (Yu et al. 2012): one block after another. Of one block all visits of an
+epoch are one task, ``cs-solve``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers.intercept import visits_between_moves
 from dask_mcsvm.solvers.shard import Shard
 
-from ._alone import solve_alone, solve_epoch
+from ._alone import solve_epoch
 from ._shard_tasks import (
     ClassRange,
-    SliceOf,
+    How,
     Weights,
     add_columns,
     close_certificate,
     combine_slices,
+    draw_steps,
     join_columns,
     look_at_rows,
     make_shard,
@@ -71,7 +72,7 @@ class Shards:
     lanes : int
         Blocks that are solved side by side; block c belongs to lane c modulo lanes.
     slices : int
-        Into so many steps, at least, an epoch is cut.
+        Into so many steps, at least, an epoch is cut, unless it is one task.
     seed : int
     rho : float
         Stiffness of the soft intercept.
@@ -101,7 +102,7 @@ class Shards:
 
     @property
     def parts(self) -> int:
-        """Slices of one chunk in an epoch."""
+        """Steps of an epoch that visit a block."""
         return max(1, -(-self.slices * self.lanes // len(self.rows.keys)))
 
     def start(self) -> Stage:
@@ -128,48 +129,54 @@ class Shards:
             return self._epoch_of_one(state, epoch)
         graph: Graph = {}
         now = dict(state)
-        if self.lanes == 1:
-            for step, (part, c) in enumerate(self._turns(epoch, 0)):
-                self._solve_alone(graph, now, epoch, step, part, c)
-            last = now["weights"]
-        else:
-            last = self._steps(graph, now, epoch)
-        report = self._report(graph, f"report-{epoch}", report_tally, last, self.rows.n)
+        drawn = [self._draw(graph, now, epoch, c) for c in range(len(self.rows.keys))]
+        self._steps(graph, now, drawn, epoch)
+        report = self._report(graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n)
         return Stage(graph, now, report)
 
-    def _steps(self, graph: Graph, now: dict[str, Key], epoch: int) -> Key:
-        """Lanes side by side, step by step; the key of the weights after the last one."""
+    def _steps(
+        self, graph: Graph, now: dict[str, Key], drawn: list[TaskRef], epoch: int
+    ) -> None:
+        """Lanes side by side, step by step."""
         combined: TaskRef | None = None
+        progress: dict[int, TaskRef] = {}
         turns = [self._turns(epoch, lane) for lane in range(self.lanes)]
-        for step, places in enumerate(zip_longest(*turns)):
-            solved = {}
-            for lane, place in enumerate(places):
-                key = self._turn(graph, now, epoch, step, lane, place, combined)
-                if place is not None:  # else this lane has fewer blocks, and rests
-                    solved[place[1]] = key
+        steps = max(map(len, turns))
+        for step, blocks in enumerate(zip_longest(*turns)):
+            found = {}
+            for lane, c in enumerate(blocks):
+                if c is None:  # this lane has fewer blocks, and rests
+                    self._move(graph, now, epoch, step, lane, combined)
+                    continue
+                key = self._key(f"solve-{epoch}", step, c)
+                graph[key] = Task(
+                    key, solve_rows, *self._block(now, drawn, progress, c),
+                    TaskRef(now[weights_name(lane)]), combined, self._how, step=step,
+                )  # fmt: skip
+                progress[c] = self._pick(graph, f"progress-{epoch}", key, 0)
+                now[weights_name(lane)] = self._pick(graph, f"weights-{epoch}", key, 1).key
+                found[c] = self._pick(graph, f"found-{epoch}", key, 2)
             key = self._key(f"combine-{epoch}", step)
-            found = List(*(self._pick(graph, f"found-{epoch}", k, 2) for k in solved.values()))
             graph[key] = Task(
-                key, combine_slices, found, blocks=tuple(solved), lanes=self.lanes, rho=self.rho,
-                first=step == 0,
+                key, combine_slices, List(*found.values()), blocks=tuple(found), how=self._how,
+                step=step, steps=steps,
             )  # fmt: skip
             combined = TaskRef(key)
-            for c, one in solved.items():
-                key = self._key(f"settle-{epoch}", step, c)
-                before = TaskRef(now[f"shard-{c}"])
-                graph[key] = Task(key, settle_shard, before, TaskRef(one), combined)
-                now[f"shard-{c}"] = key
+        for c, ref in progress.items():
+            key = self._key(f"settle-{epoch}", c)
+            shard = TaskRef(now[f"shard-{c}"])
+            graph[key] = Task(key, settle_shard, shard, drawn[c], ref, combined)
+            now[f"shard-{c}"] = key
         for lane in range(self.lanes):
-            self._turn(graph, now, epoch, step + 1, lane, None, combined)
-        return now["weights"]
+            self._move(graph, now, epoch, steps, lane, combined)
 
     def _epoch_of_one(self, state: State, epoch: int) -> Stage:
-        """The same of one chunk: nothing is side by side, and all slices are one task."""
+        """The same of one block: nothing is side by side, and all visits are one task."""
         graph: Graph = {}
         solved = self._key(f"solve-{epoch}", 0)
         graph[solved] = Task(
             solved, solve_epoch, TaskRef(self.rows.keys[0]), TaskRef(state["shard-0"]),
-            TaskRef(state["weights"]), self._slice_of(epoch, 0, 0),
+            TaskRef(state["weights"]), self._how, (self.seed, epoch, 0),
         )  # fmt: skip
         now = {"shard-0": self._key(f"settle-{epoch}", 0), "weights": self._key(f"combine-{epoch}")}
         for place, key in enumerate(now.values()):
@@ -210,62 +217,49 @@ class Shards:
 
     # -- pieces ------------------------------------------------------------------------------------
 
-    def _turns(self, epoch: int, lane: int) -> list[tuple[int, int]]:
-        """Part and block of every step of a lane: all its blocks for each part, in random order."""
+    def _turns(self, epoch: int, lane: int) -> list[int]:
+        """The block of every step of a lane: all its blocks for each part, in random order."""
         mine = np.arange(lane, len(self.rows.keys), self.lanes)
-        turns = []
+        turns: list[int] = []
         for part in range(self.parts):
             rng = np.random.default_rng([self.seed, epoch, part, lane])
-            turns += [(part, c) for c in rng.permutation(mine).tolist()]
+            turns += rng.permutation(mine).tolist()
         return turns
 
-    def _turn(
+    @property
+    def _how(self) -> How:
+        visits = visits_between_moves(self.rows.n, self.lanes)
+        return How(self.formulation, self.rows.tau, self.rho, self.lanes, visits)
+
+    def _draw(self, graph: Graph, now: dict[str, Key], epoch: int, c: int) -> TaskRef:
+        """Which rows of a block are visited in which of its steps."""
+        key = self._key(f"draw-{epoch}", c)
+        graph[key] = Task(
+            key, draw_steps, TaskRef(self.rows.keys[c]), TaskRef(now[f"shard-{c}"]),
+            (self.seed, epoch, c), self.parts,
+        )  # fmt: skip
+        return TaskRef(key)
+
+    def _block(
+        self, now: dict[str, Key], drawn: list[TaskRef], progress: dict[int, TaskRef], c: int
+    ) -> tuple[TaskRef | None, ...]:
+        """What a step is told of the block that it visits."""
+        shard = TaskRef(now[f"shard-{c}"])
+        return TaskRef(self.rows.keys[c]), shard, drawn[c], progress.get(c)
+
+    def _move(
         self,
         graph: Graph,
         now: dict[str, Key],
         epoch: int,
         step: int,
         lane: int,
-        place: tuple[int, int] | None,
         combined: TaskRef | None,
-    ) -> Key:
-        """A step of one lane; the weights of the lane move on to those that all have in common.
-
-        Without a place there is nothing to solve, and only the weights move.
-        """
-        name = weights_name(lane)
-        before = now[name]
-        if place is None:
-            key = now[name] = self._key(f"move-{epoch}", step, lane)
-            graph[key] = Task(key, move_weights, TaskRef(before), combined)
-            return key
-        part, c = place
-        key = self._key(f"solve-{epoch}", step, c)
-        graph[key] = Task(
-            key, solve_rows, TaskRef(self.rows.keys[c]), TaskRef(now[f"shard-{c}"]),
-            TaskRef(before), combined, self._slice_of(epoch, part, c),
-        )  # fmt: skip
-        now[name] = self._pick(graph, f"weights-{epoch}", key, 1).key
-        return key
-
-    def _solve_alone(
-        self, graph: Graph, now: dict[str, Key], epoch: int, step: int, part: int, c: int
     ) -> None:
-        """A step where there is only one lane: W and the shard as it leaves them."""
-        key = self._key(f"solve-{epoch}", step, c)
-        graph[key] = Task(
-            key, solve_alone, TaskRef(self.rows.keys[c]), TaskRef(now[f"shard-{c}"]),
-            TaskRef(now["weights"]), self._slice_of(epoch, part, c), first=step == 0,
-        )  # fmt: skip
-        now[f"shard-{c}"] = self._pick(graph, f"shard-{epoch}", key, 0).key
-        now["weights"] = self._pick(graph, f"weights-{epoch}", key, 1).key
-
-    def _slice_of(self, epoch: int, part: int, c: int) -> SliceOf:
-        seed = (self.seed, epoch, c)
-        return SliceOf(
-            self.formulation, seed, part, self.parts, self.rows.tau, self.rho, self.lanes,
-            visits_between_moves(self.rows.n, self.lanes),
-        )  # fmt: skip
+        """The weights of a lane move on to those that all have in common."""
+        key, name = self._key(f"move-{epoch}", step, lane), weights_name(lane)
+        graph[key] = Task(key, move_weights, TaskRef(now[name]), combined)
+        now[name] = key
 
     def _pick(self, graph: Graph, name: str, solved: Key, place: int) -> TaskRef:
         """One of the results of a task, so that the others need not travel with it."""

@@ -8,10 +8,9 @@ from dask_mcsvm.formulations import FORMULATIONS
 
 from ._alpha import SparseAlpha, alpha_store, compact_alpha, empty_alpha
 from ._jit import kernel
+from .duals import DENSE_CLASSES, has_lists
 
-#: Up to here alpha is a dense array and an exact step may use every class at once.
-DENSE_CLASSES = 64
-#: Above it a full visit of Crammer-Singer adds at most so many classes to an example's list: the
+#: Above DENSE_CLASSES a visit of Crammer-Singer adds at most so many to an example's list: the
 #: first visits, when all scores are equal, would otherwise spread alpha over all k classes. The
 #: other losses hold many classes at the optimum too and are limited only where n·k is large.
 FRESH_CLASSES = 8
@@ -20,7 +19,8 @@ FRESH_VARIABLES = 2**27
 
 def start_alpha(data, k: int, formulation: str) -> np.ndarray | SparseAlpha:
     """alpha = 0, but for rows without features, whose optimum is known [ZERO]."""
-    alpha = empty_alpha(data.y.size, k, data.C.dtype, sparse=k > DENSE_CLASSES)
+    n, itemsize = data.y.size, data.C.dtype.itemsize
+    alpha = empty_alpha(n, k, data.C.dtype, sparse=has_lists(formulation, n, k, itemsize))
     for i in np.flatnonzero(data.square == 0):
         classes, a = optimum_without_features(formulation, data.y[i], data.C[i], k)
         alpha = with_room(alpha, k)

@@ -1,7 +1,7 @@
 """What a lane changed of W in a step: a few percent of its entries, so only those travel.
 
-A lane works on a copy of W, which is compared with the W that all lanes have in common when its
-step is over.
+A step reads and changes only the rows of W of those features that its examples have. It works on a
+copy of these rows, which is compared with what they were when the step is over.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ class Change(NamedTuple):
         return self.places.nbytes + self.values.nbytes + self.shift.nbytes
 
 
-def find_change(before: np.ndarray, W: np.ndarray, shift: np.ndarray) -> tuple[Change, float]:
+def find_change(
+    before: np.ndarray, W: np.ndarray, shift: np.ndarray, features: np.ndarray, d: int
+) -> tuple[Change, float]:
     """What visits made of ``before``, the last row apart; also <before, change>.
 
-    ``shift`` is what they would add to all columns (LLW), or empty.
+    ``shift`` is what they would add to all columns (LLW), or empty. The rows are those of
+    ``features`` (ascending) among d, and the intercept.
     """
     bits = np.dtype(f"i{W.itemsize}")
     room = 2**14
@@ -41,7 +44,12 @@ def find_change(before: np.ndarray, W: np.ndarray, shift: np.ndarray) -> tuple[C
         along += more
         if row < W.shape[0] - 1:
             places, values = (np.concatenate([a, np.empty_like(a)]) for a in (places, values))
-    return Change(places[:count].copy(), values[:count].copy(), shift), along
+    k = W.shape[1]
+    rows, m = np.divmod(places[:count], k)
+    everywhere = np.zeros(d + 1 if shift.size else 0, W.dtype)
+    if shift.size:
+        everywhere[features] = shift[:-1]
+    return Change(features[rows] * k + m, values[:count].copy(), everywhere), along
 
 
 @kernel
@@ -83,6 +91,21 @@ def add_change(W, places, values, shift):
             if shift[j] != 0:
                 for m in range(k):
                     W[j, m] += shift[j]
+
+
+@kernel
+def add_to_some(W, where, places, values, shift):
+    """The same to some rows of W: that of feature j is ``where[j]``, or it is missing if < 0."""
+    k = W.shape[1]
+    for p in range(places.size):
+        row = where[places[p] // k]
+        if row >= 0:
+            W[row, places[p] % k] += values[p]
+    if shift.size > 0:
+        for j in range(shift.size - 1):
+            if shift[j] != 0 and where[j] >= 0:
+                for m in range(k):
+                    W[where[j], m] += shift[j]
 
 
 def total_change(changes: list[Change]) -> Change:

@@ -56,6 +56,7 @@ class Frequencies(NamedTuple):
 
     preference: np.ndarray  # (n,) float64 in [0.01, 5]
     average: np.ndarray  # (1,) float64, running mean of the square root of a visit's gain
+    span: int  # visits that this mean reaches back
 
 
 def make_scratch(k: int, dtype: np.dtype) -> Scratch:
@@ -133,19 +134,20 @@ def _add_to_common(data, i, W, shift, scratch, scale):
 
 
 @bare_kernel
-def prefer(preference, average, i, gain, moved):
+def prefer(frequencies, i, gain, moved):
     """Raise the preference of an example that gained more than others, else lower it.
 
     Square roots, because a few gains are far above all others and would leave the rest at the
     bottom, alike. An example that did not move at all may sink below that.
     """
+    preference, average, span = frequencies
     gain = np.sqrt(max(gain, 0.0))  # rounding may leave a step with a gain below zero
     if not moved:
         preference[i] = max(0.5 * preference[i], 0.01)
     elif average[0] > 0:
         change = np.exp(min(0.3 * (gain / average[0] - 1.0), 3.0))
         preference[i] = min(max(preference[i] * change, 0.05), 5.0)
-    average[0] += (gain - average[0]) / preference.size
+    average[0] += (gain - average[0]) / span
 
 
 @bare_kernel
@@ -200,7 +202,7 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
         total += out[3]
         worst = max(worst, out[2])
         if frequencies.preference.size > 0:
-            prefer(frequencies.preference, frequencies.average, i, out[3], moved)
+            prefer(frequencies, i, out[3], moved)
     return order.size, total, worst, (order.size - begin) * k
 
 

@@ -34,6 +34,7 @@ from .sdm import (
     make_scratch,
     shrunk_sweep,
 )
+from .visits import draw_visits
 
 #: float64 columns of W made at a time when certifying. Smaller blocks read the lists of alpha more
 #: often: 8 MiB took 1.5 times as long as 64 MiB with 1032 classes.
@@ -213,13 +214,10 @@ class SequentialDual:
     def adaptive_epoch(self) -> EpochResult:
         """n visits, each example as often as its gains deserve."""
         rng = self._rng()
-        preference = self.preference[self.visited]
-        due = np.cumsum(preference / preference.mean()) if preference.size else preference
-        due = due + rng.random()
-        visits: np.ndarray = np.diff(np.floor(due).astype(np.int64), prepend=0)
-        sweep = self._full(rng.permutation(np.repeat(self.visited, visits)), adapt=True)
+        order = draw_visits(self.visited, self.preference, rng)
+        sweep = self._full(order, adapt=True)
         work = sweep.work + self._skipped()
-        return EpochResult(work, sweep.violation, np.count_nonzero(visits) / self.n)
+        return EpochResult(work, sweep.violation, np.count_nonzero(np.bincount(order)) / self.n)
 
     def _skipped(self) -> int:
         """Class scores that rows without features spare; an epoch counts them all the same."""
@@ -237,7 +235,7 @@ class SequentialDual:
         def visit(t, W, shift, part, begin):
             return full_sweep(
                 self.loss, self.visit_data, part, begin, W, shift, self.alphas[t], self.fresh,
-                Frequencies(preference, self.averages[t]), self.seen, self.scratches[t],
+                Frequencies(preference, self.averages[t], self.n), self.seen, self.scratches[t],
             )  # fmt: skip
 
         return self._sweep(order, visit)

@@ -1,4 +1,8 @@
-"""One shard of the rows: its dual variables, and a slice of visits against given weights.
+"""A shard of rows: its dual variables, and steps of visits against given weights.
+
+A step works on copies of the variables of those rows that it visits. What it makes of them stands
+beside what the epoch began with, as a shard of fewer rows, and both are put together when the epoch
+is over: a step copies what it changes, not what there is.
 
 The intercept is soft here: while a slice runs, the constant feature answers a change of alpha with
 ``rho`` times its weight, and the intercept itself moves between slices (docs/math.md, [SOFT]).
@@ -13,7 +17,7 @@ import numpy as np
 
 from dask_mcsvm.formulations import FORMULATIONS
 
-from ._alpha import SparseAlpha, compact_alpha
+from ._alpha import SparseAlpha, compact_alpha, gather_alpha
 from ._jit import kernel
 from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
@@ -21,16 +25,21 @@ from .certify import examine, weights_block
 from .change import Change, find_change, square_of
 from .intercept import SoftIntercept, cut_visits
 from .sdm import Data, Frequencies, full_sweep, make_scratch
+from .visits import Dealt
 
 
 class Shard(NamedTuple):
-    """What a shard remembers from one slice to the next."""
+    """What some rows remember from one visit to the next."""
 
     alpha: np.ndarray | SparseAlpha
     preference: np.ndarray  # (m,) float64, see `Frequencies`
     average: np.ndarray  # (1,) float64
     seen: np.ndarray  # (m, 2) float64: loss and gap of each row as last seen
-    waited: np.ndarray  # (m,) float64 in [0, 1): the part of its next visit that is due
+
+    @property
+    def gap(self) -> float:
+        """Σ of what each row last showed of the duality gap."""
+        return float(self.seen[:, 1].sum())
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it under names; the pools of a sparse alpha without their spare room."""
@@ -48,6 +57,15 @@ class Shard(NamedTuple):
         return cls(SparseAlpha(*(arrays[f"alpha_{name}"] for name in SparseAlpha._fields)), *rest)
 
 
+class Progress(NamedTuple):
+    """What the steps of an epoch made of a shard so far."""
+
+    patches: tuple[Shard, ...]  # the rows of each of them, as it left them
+    before: np.ndarray | SparseAlpha  # alpha of the last patch before its step
+    step: int  # number of that step among those of all lanes
+    gap: float  # of all rows
+
+
 class Slice(NamedTuple):
     """What a slice of visits found: the change of W and what it did to the dual."""
 
@@ -58,7 +76,6 @@ class Slice(NamedTuple):
     pull: np.ndarray  # (k,) float64, the multiplier after the moves of the intercept in between
     violation: float
     work: int
-    visited: int  # rows
 
 
 def start_shard(data: Data, k: int, formulation: str) -> Shard:
@@ -66,28 +83,42 @@ def start_shard(data: Data, k: int, formulation: str) -> Shard:
     seen = seen_at_zero(data.C, k, formulation)
     seen[data.square == 0, 1] = 0.0
     n = data.y.size
-    return Shard(start_alpha(data, k, formulation), np.ones(n), np.zeros(1), seen, np.zeros(n))
+    return Shard(start_alpha(data, k, formulation), np.ones(n), np.zeros(1), seen)
 
 
-def slice_visits(
-    shard: Shard, square: np.ndarray, seed: list[int], part: int, parts: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to visit in one slice of an epoch, as often as their preference asks, shuffled.
+def gather_rows(shard: Shard, patches: tuple[Shard, ...], dealt: Dealt) -> Shard:
+    """What the rows of a step remember, copied, with some room for lists to grow."""
+    parts = (shard, *patches)
+    u = dealt.rows.size
+    preference, seen = np.empty(u), np.empty((u, 2))
+    for j, part in enumerate(parts):
+        mine = np.flatnonzero(dealt.source == j)
+        places = dealt.place[mine]
+        preference[mine], seen[mine] = part.preference[places], part.seen[places]
+    alpha = gather_alpha([part.alpha for part in parts], dealt.source, dealt.place, 4 * u + 256)
+    return Shard(alpha, preference, parts[-1].average.copy(), seen)
 
-    A row of preference p is due p times an epoch, at even distances from a phase drawn for it.
-    Slices change preferences, so how far a row is on its way to the next visit is carried on:
-    the second value, ``waited`` of the next slice.
-    """
-    rows = np.flatnonzero(square > 0)
-    waited = np.random.default_rng(seed).random(square.size) if part == 0 else shard.waited.copy()
-    if rows.size == 0:
-        return rows, waited
-    p = shard.preference[rows]
-    due = waited[rows] + p / (p.mean() * parts)
-    visits = np.floor(due)
-    waited[rows] = due - visits
-    order = np.repeat(rows, visits.astype(np.int64))
-    return np.random.default_rng([*seed, part]).permutation(order), waited
+
+def merge_patches(shard: Shard, patches: tuple[Shard, ...], dealt: tuple[Dealt, ...]) -> Shard:
+    """The shard that an epoch ends with."""
+    if not patches:
+        return shard
+    n = shard.preference.size
+    source, place = np.zeros(n, np.int16), np.arange(n, dtype=np.int32)
+    preference, seen = shard.preference.copy(), shard.seen.copy()
+    for j, (patch, step) in enumerate(zip(patches, dealt, strict=True), 1):
+        rows = step.rows
+        source[rows], place[rows] = j, np.arange(rows.size, dtype=np.int32)
+        preference[rows], seen[rows] = patch.preference, patch.seen
+    alpha = gather_alpha([shard.alpha, *(p.alpha for p in patches)], source, place, 0)
+    return Shard(alpha, preference, patches[-1].average, seen)
+
+
+def settle(progress: Progress, steps: np.ndarray, k: int) -> tuple[Shard, ...]:
+    """The patches, alpha of the last one moved as far as W was in its step."""
+    *settled, last = progress.patches
+    alpha = blend(progress.before, last.alpha, float(steps[progress.step]), k)
+    return (*settled, last._replace(alpha=alpha))
 
 
 class Visits(NamedTuple):
@@ -98,7 +129,6 @@ class Visits(NamedTuple):
     moved: np.ndarray  # (k,) float64, that change as a hard one
     violation: float
     work: int  # class scores
-    visited: int  # rows
 
 
 def visit_rows(
@@ -110,15 +140,16 @@ def visit_rows(
     formulation: str,
     intercept: SoftIntercept,
     visits: int,
+    span: int,
 ) -> tuple[Shard, Visits]:
     """Visit ``order``, changing W (d + 1, k), LLW's ``shift`` and the arrays of the shard.
 
-    The intercept moves after so many ``visits``, but for the last time: that is for those who know
-    what others did meanwhile.
+    The shard may be some rows of one that has ``span``. The intercept moves after so many
+    ``visits``, but for the last time: that is for those who know what others did meanwhile.
     """
     k, alpha = W.shape[1], shard.alpha
     loss, scratch = LOSSES[formulation](k), make_scratch(k, W.dtype)
-    fresh = fresh_classes(formulation, data.y.size, k)
+    fresh = fresh_classes(formulation, span, k)
     gain, paid, moved, worst, work = 0.0, 0.0, np.zeros(k), 0.0, 0
     for place, part in enumerate(cut_visits(order, visits)):
         if place > 0:
@@ -129,16 +160,15 @@ def visit_rows(
             alpha = with_room(alpha, k)
             position, rise, violation, scores = full_sweep(
                 loss, data, part, position, W, shift, alpha, fresh,
-                Frequencies(shard.preference, shard.average), shard.seen, scratch,
+                Frequencies(shard.preference, shard.average, span), shard.seen, scratch,
             )  # fmt: skip
             gain, worst, work = gain + rise, max(worst, violation), work + scores
         by, price = intercept.take(W, shift)
         moved, paid = moved + by, paid + price
-    found = Visits(gain, paid, moved, worst, work, np.unique(order).size)
-    return shard._replace(alpha=alpha), found
+    return shard._replace(alpha=alpha), Visits(gain, paid, moved, worst, work)
 
 
-def solve_slice(
+def solve_step(
     shard: Shard,
     data: Data,
     before: np.ndarray,
@@ -146,22 +176,32 @@ def solve_slice(
     formulation: str,
     intercept: SoftIntercept,
     visits: int,
+    span: int,
+    features: np.ndarray,
+    d: int,
 ) -> tuple[Shard, Slice]:
-    """Visit ``order`` from W (d + 1, k) = ``before``, which stays as it is, like the shard.
+    """Visit ``order`` from ``before``, which stays as it is; the shard is changed.
 
-    ``data`` has its constant feature scaled by √rho, and the intercept its row of W while visits
-    run, the other way round: scores stay what they are, and b answers with rho instead of one.
+    ``before`` has the rows of W of some ``features`` among d, those that ``data`` knows, and the
+    intercept. ``data`` has its constant feature scaled by √rho, and the intercept its row of W
+    while visits run, the other way round: scores stay what they are, and b answers with rho
+    instead of one.
     """
     W, shift = before.copy(), common_part(before, formulation)
-    new, seen = visit_rows(own_copy(shard), data, W, shift, order, formulation, intercept, visits)
-    change, along = find_change(before, W, shift)
+    new, seen = visit_rows(shard, data, W, shift, order, formulation, intercept, visits, span)
+    change, along = find_change(before, W, shift, features, d)
     square = square_of(*change, W.shape[1])
     # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
     linear = seen.gain + seen.paid + along + 0.5 * square
-    found = Slice(
-        change, seen.moved, along, linear, intercept.pull, seen.violation, seen.work, seen.visited
-    )
+    found = Slice(change, seen.moved, along, linear, intercept.pull, seen.violation, seen.work)
     return without_spare(new), found
+
+
+def copy_alpha(alpha: np.ndarray | SparseAlpha) -> np.ndarray | SparseAlpha:
+    """The same variables in arrays of their own."""
+    if isinstance(alpha, np.ndarray):
+        return alpha.copy()
+    return SparseAlpha(*(part.copy() for part in alpha))
 
 
 def own_copy(shard: Shard) -> Shard:
@@ -186,23 +226,24 @@ def common_part(W: np.ndarray, formulation: str) -> np.ndarray:
     return np.zeros(W.shape[0] if has_shift else 0, W.dtype)
 
 
-def blend(old: Shard, new: Shard, step: float, k: int) -> Shard:
-    """alpha moved only a part of the way, 0 <= step <= 1; the rest as the slice left it."""
+def blend(
+    old: np.ndarray | SparseAlpha, new: np.ndarray | SparseAlpha, step: float, k: int
+) -> np.ndarray | SparseAlpha:
+    """alpha moved only a part of the way, 0 <= step <= 1."""
     if step == 1.0:
         return new
-    if isinstance(old.alpha, np.ndarray):
-        alpha = old.alpha + old.alpha.dtype.type(step) * (new.alpha - old.alpha)
-        return new._replace(alpha=alpha)
-    n = old.alpha.start.size
-    room = old.alpha.size.astype(np.int64) + new.alpha.size
+    if isinstance(old, np.ndarray):
+        return old + old.dtype.type(step) * (new - old)
+    n = old.start.size
+    room = old.size.astype(np.int64) + new.size
     start = np.cumsum(room) - room
     total = int(room.sum())
     out = SparseAlpha(
         start, np.zeros(n, np.int32), room.astype(np.int32), np.empty(total, np.int32),
-        np.empty(total, old.alpha.values.dtype), np.array([total], np.int64),
+        np.empty(total, old.values.dtype), np.array([total], np.int64),
     )  # fmt: skip
-    blend_lists(old.alpha, new.alpha, step, out, np.full(k, np.inf))
-    return new._replace(alpha=compact_alpha(out, 0))
+    blend_lists(old, new, step, out, np.full(k, np.inf))
+    return compact_alpha(out, 0)
 
 
 @kernel

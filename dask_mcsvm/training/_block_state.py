@@ -16,13 +16,15 @@ import numpy as np
 from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 from dask_mcsvm.graphs._alone import OwnWeights
 from dask_mcsvm.graphs._shard_tasks import (
-    SliceOf,
+    How,
     Weights,
+    count_rows,
     look_at_rows,
     make_shard,
     report_tally,
     square_sum,
     start_weights,
+    visits_of,
 )
 from dask_mcsvm.graphs.rows import RowBlock, make_block
 from dask_mcsvm.progress import Meter
@@ -152,16 +154,25 @@ class BlockMinimization(Run):
         """Every chunk, block by block, with some inner passes each."""
         began, rng = time.perf_counter(), np.random.default_rng([self.seed, self.epoch])
         blocks = self.groups(rng.permutation(self.n_blocks))
-        weights = OwnWeights(self.weights, self.formulation, self.rho)
-        meter, parts = Meter(self.n), SLICES * self.inner_passes
+        visits = visits_between_moves(self.n)
+        weights = OwnWeights(self.weights, How(self.formulation, self.tau, self.rho, 1, visits))
+        meter = Meter(self.n)
         for block in blocks:
             rows = self.resident or dict(self._rows(block))
             shards = {b: own_copy(self.shards.get(b)) for b in block}
-            for part in range(parts):
-                for b in rng.permutation(block).tolist():
-                    shards[b] = weights.visit(rows[b], shards[b], self._slice_of(b, part))
-                    meter.add(rows[b].y.size / parts)
+            for turn in range(self.inner_passes):
+                parts = {}
+                for b in block:
+                    order = visits_of(rows[b], shards[b], (self.seed, self.epoch, b, turn))
+                    weights.count(b, 0.0, count_rows(order))
+                    parts[b] = np.array_split(order, SLICES)
+                for part in range(SLICES):
+                    for b in rng.permutation(block).tolist():
+                        n = rows[b].y.size
+                        shards[b] = weights.visit(rows[b], shards[b], parts[b][part], n)
+                        meter.add(n / (SLICES * self.inner_passes))
             for b, shard in shards.items():
+                weights.count(b, shard.gap, 0)
                 self.shards.put(b, without_spare(shard))
             self.resident = rows if len(blocks) == 1 else {}
         self.weights = weights.weights()
@@ -182,13 +193,6 @@ class BlockMinimization(Run):
 
     def model(self) -> dict[str, Any]:
         return {"W": self.judged, "alpha": None, "dual_density": self.density}
-
-    def _slice_of(self, b: int, part: int) -> SliceOf:
-        seed = (self.seed, self.epoch, b)
-        return SliceOf(
-            self.formulation, seed, part, SLICES, self.tau, self.rho, 1,
-            visits_between_moves(self.n),
-        )  # fmt: skip
 
     def certify(self) -> tuple[float, float]:
         """One pass over all chunks: primal of W as it stands, dual of alpha; in float64.
@@ -236,7 +240,7 @@ class BlockMinimization(Run):
         W[-1] = self.weights.W[-1]
         if shift.size:
             centre_columns(W)
-        sums = np.array([linear, squares.sum(), self.weights.sums[2], 0.0])
+        sums = np.array([linear, squares.sum(), 0.0])
         self.weights = self.weights._replace(W=W, own=own, sums=sums)
 
     def _rows(

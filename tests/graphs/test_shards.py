@@ -14,12 +14,14 @@ from dask_mcsvm.graphs._alone import solve_epoch
 from dask_mcsvm.graphs._shard_tasks import (
     Weights,
     combine_slices,
+    draw_steps,
     move_weights,
     report_tally,
+    settle_shard,
     solve_rows,
 )
 from dask_mcsvm.graphs.shards import Shards
-from dask_mcsvm.solvers.shard import Shard, slice_visits
+from dask_mcsvm.solvers.shard import Shard
 
 every_formulation = pytest.mark.parametrize("formulation", list(FORMULATIONS))
 MANY = dict(n=90, d=12, k=70, chunks=(40, 50))
@@ -97,8 +99,9 @@ def test_tasks_have_names_that_read_well(formulation):
     for epoch, stage in enumerate((first, second)):
         assert {key[0] for key in stage.graph} == {
             f"{short}-{name}-{epoch}"
-            for name in ("solve", "weights", "found", "combine", "settle", "move", "report")
-        }
+            for name in ("draw", "solve", "progress", "weights", "found", "combine", "settle",
+                         "move", "report")
+        }  # fmt: skip
     assert {key[0] for key in proof.graph} == {
         f"{short}-{name}-2"
         for name in ("certify-columns", "certify-weights", "certify-rows", "certified",
@@ -124,10 +127,9 @@ def test_an_epoch_has_as_many_tasks_as_its_plan_says(lanes, slices):
     chunks = 4
     parts = max(1, -(-slices * lanes // chunks))
     steps = parts * -(-chunks // lanes)
-    # Of each part solve, weights, found and settle; combine; lanes that rest, and all at the end.
-    tasks = 4 * parts * chunks + steps + (lanes * steps - parts * chunks) + lanes
-    if lanes == 1:  # solve, shard and weights
-        tasks = 3 * parts * chunks
+    # Of each chunk draw and settle; of each part of it solve, progress, weights and found; combine;
+    # lanes that rest, and all at the end.
+    tasks = 2 * chunks + 4 * parts * chunks + steps + (lanes * steps - parts * chunks) + lanes
     for stage in (first, second):
         assert len(stage.graph) == tasks + 1
         combines = [task for key, task in stage.graph.items() if "combine" in key[0]]
@@ -138,10 +140,17 @@ def test_an_epoch_has_as_many_tasks_as_its_plan_says(lanes, slices):
 
 
 def test_an_epoch_visits_every_part_of_every_chunk_once():
+    """Each goes on from what the part before it made of the chunk."""
     _, _, first, _, _ = stages(lanes=3, slices=7)
-    solves = [task for key, task in first.graph.items() if key[0] == "cs-solve-0"]
-    slices = sorted((task.args[4].part, task.args[4].seed[2]) for task in solves)
-    assert slices == [(part, c) for part in range(6) for c in range(4)]
+    solves = {key: task for key, task in first.graph.items() if key[0] == "cs-solve-0"}
+    for c in range(4):
+        mine = [task for key, task in solves.items() if key[-1] == c]
+        assert len(mine) == 6
+        for task, before in zip(mine, [None, *mine], strict=False):
+            progress = task.args[3]
+            assert (progress is None) == (before is None)
+            if before is not None:
+                assert first.graph[progress.key].dependencies == {before.key}
 
 
 def test_a_lane_keeps_its_blocks_and_its_weights():
@@ -153,7 +162,7 @@ def test_a_lane_keeps_its_blocks_and_its_weights():
         while key != start.state[name]:
             task = first.graph[key]
             if task.key[0].startswith("cs-solve"):
-                blocks[lane].add(task.args[4].seed[2])
+                blocks[lane].add(task.key[-1])
             key = next(
                 k for k in task.dependencies
                 if k[0].startswith(("cs-weights", "cs-solve", "cs-start-lane"))
@@ -253,16 +262,19 @@ def test_a_task_moves_the_intercept_as_often_as_a_lane_alone(formulation, k):
     """A slice of 60 visits, ten moves: nine of them in the task, the last where it is combined."""
     toy = Toy(n=60, k=k, chunks=(60,))
     run = Steps(toy, formulation, lanes=1, slices=1)
-    (rows,), how = run.data.values(), run.solver._slice_of(0, 0, 0)
+    (rows,), how = run.data.values(), run.solver._how
     assert how.visits == 6
-    shard, weights = solve_epoch(rows, run.block("shard-0"), run.block("weights"), how)
+    shard, weights = solve_epoch(rows, run.block("shard-0"), run.block("weights"), how, (3, 0, 0))
     for epoch in range(1, 4):
-        how = how._replace(seed=(3, epoch, 0))
-        alone, expected = solve_epoch(rows, shard, weights, how)
-        shard, weights, found = solve_rows(rows, shard, weights, None, how)
-        combined = combine_slices([found], blocks=[0], lanes=1, rho=how.rho, first=True)
-        assert combined.weights.sums[2] == 1.0  # the whole step, as it is taken alone
-        weights = move_weights(weights, combined)
+        seed = (3, epoch, 0)
+        alone, expected = solve_epoch(rows, shard, weights, how, seed)
+        drawn = draw_steps(rows, shard, seed, 1)
+        progress, lane, found = solve_rows(rows, shard, drawn, None, weights, None, how, step=0)
+        combined = combine_slices([found], blocks=[0], how=how, step=0, steps=1)
+        shard, weights = (
+            settle_shard(shard, drawn, progress, combined),
+            move_weights(lane, combined),
+        )
         for name in ("W", "own", "pull", "gaps", "tally"):
             one, other = getattr(weights, name), getattr(expected, name)
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * abs(weights.W).max())
@@ -279,27 +291,6 @@ def test_the_first_weights_are_those_of_the_first_alpha(formulation):
     assert run.block("weights").W.tobytes() == started.W.tobytes()
     assert bounds.dual == run.report.gain == started.dual
     assert np.any(started.W) == (formulation == "lee_lin_wahba")
-
-
-@pytest.mark.parametrize("parts", [1, 4, 9])
-def test_an_epoch_visits_rows_as_often_as_they_prefer_also_while_that_changes(parts):
-    """Each slice brings a row nearer to its next visit by what it prefers now, and no visit is
-    lost or made twice when that changes in the middle of an epoch."""
-    rng = np.random.default_rng(0)
-    n = 400
-    shard = Shard(None, np.ones(n), None, None, np.zeros(n))
-    square = np.ones(n)
-    square[:10] = 0  # rows without features are not visited
-    visits, asked = np.zeros(n), np.zeros(n)
-    for part in range(parts):
-        order, waited = slice_visits(shard, square, [3, 0, 0], part, parts)
-        visits += np.bincount(order, minlength=n)
-        asked[10:] += shard.preference[10:] / shard.preference[10:].mean() / parts
-        shard = shard._replace(waited=waited, preference=np.where(visits, 5 * rng.random(n), 1.0))
-    assert np.abs(visits - asked).max() <= 1
-    assert not visits[:10].any()
-    if parts == 1:
-        assert (visits[10:] == 1).all()
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["few", "many"])

@@ -17,7 +17,7 @@ from solvers.small import (
     with_constant,
 )
 
-from dask_mcsvm.solvers import _start, sequential
+from dask_mcsvm.solvers import _start, duals, sequential
 from dask_mcsvm.training import certify_primal
 
 in_float64 = pytest.mark.parametrize("combination", IN_FLOAT64, ids=combination_name)
@@ -27,7 +27,8 @@ in_float32 = pytest.mark.parametrize("combination", IN_FLOAT32, ids=combination_
 def unfinished_run(combination, monkeypatch, **options):
     """A few epochs of training, far from the optimum."""
     name, csr, sparse, dtype = combination
-    monkeypatch.setattr(_start, "DENSE_CLASSES", 1 if sparse else 64)
+    for module in (_start, duals):
+        monkeypatch.setattr(module, "DENSE_CLASSES", 1 if sparse else 64)
     problem = clusters(name, csr=csr, dtype=dtype, **options)
     run = make_run(problem)
     for _ in range(3):
@@ -112,7 +113,8 @@ def test_the_number_of_threads_changes_no_byte_of_the_certificate(combination, m
 def test_weak_duality_holds_after_training_in_float32(combination, monkeypatch):
     """Long after rounding ended all progress the dual is still a bound, here and by NumPy."""
     name, csr, sparse, dtype = combination
-    monkeypatch.setattr(_start, "DENSE_CLASSES", 1 if sparse else 64)
+    for module in (_start, duals):
+        monkeypatch.setattr(module, "DENSE_CLASSES", 1 if sparse else 64)
     problem = replace(clusters(name, csr=csr, dtype=dtype), C=np.full(60, 0.1))  # no float32 number
     found = fit(problem, schedule="uniform", tol=0, max_epochs=1000)
     assert found.W.dtype == np.float32

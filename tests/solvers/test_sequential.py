@@ -24,7 +24,7 @@ from solvers.small import (
     with_constant,
 )
 
-from dask_mcsvm.solvers import _start, sequential
+from dask_mcsvm.solvers import _start, duals, sequential
 from dask_mcsvm.solvers._alpha import alpha_to_dense, compact_alpha, empty_alpha
 from dask_mcsvm.solvers._rows import Shared, as_rows, row_update
 
@@ -42,7 +42,8 @@ def as_if_k_were_large(monkeypatch):
     """
 
     def switch(on=True, fresh=None):
-        monkeypatch.setattr(_start, "DENSE_CLASSES", (fresh or 1) if on else 64)
+        for module in (_start, duals):
+            monkeypatch.setattr(module, "DENSE_CLASSES", (fresh or 1) if on else 64)
         monkeypatch.setattr(_start, "FRESH_CLASSES", fresh or 8)
         monkeypatch.setattr(_start, "FRESH_VARIABLES", 0 if fresh else 2**27)
 

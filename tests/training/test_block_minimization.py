@@ -21,7 +21,7 @@ from dask_mcsvm.training import _budget as budget_module
 from dask_mcsvm.training.block_minimization import check_block_options, train_block_minimization
 
 #: With this much the problems here take several blocks, and variables go to disk.
-LITTLE = 60_000
+LITTLE = 56_500
 
 
 @pytest.fixture
