@@ -43,6 +43,10 @@ def alpha_prefetch(alpha, i):
     """Ask the cache for the variables of example i, which a coming visit will read."""
 
 
+def lists_prefetch(alpha, i):
+    """Ask the cache where the list of example i is, if it is one."""
+
+
 def alpha_has_room(alpha, k):
     """Whether one more example can be stored, however many of the k classes it fills."""
 
@@ -120,6 +124,19 @@ def _alpha_prefetch(alpha, i):
     def sparse(alpha, i):
         prefetch(alpha.classes, alpha.start[i])
         prefetch(alpha.values, alpha.start[i])
+
+    return sparse
+
+
+@bare_by_type(lists_prefetch)
+def _lists_prefetch(alpha, i):
+    if isinstance(alpha, types.Array):
+        return lambda alpha, i: None
+
+    def sparse(alpha, i):
+        prefetch(alpha.start, i)
+        prefetch(alpha.size, i)
+        prefetch(alpha.room, i)
 
     return sparse
 

@@ -42,6 +42,9 @@ from ._simd import (
 #: Numbers in a cache line (float32), and how many of a dense row are asked for in advance.
 LINE = 16
 PREFETCHED = 256
+#: Rows of W of no more entries are fetched ahead, too: 6,500,000 examples of 58 classes take 0.92
+#: of the time, 11,314 of 20 classes 0.83. With 1,000 classes it would be 1.15.
+SHORT = 64
 
 
 class Shared(NamedTuple):
@@ -97,8 +100,16 @@ def row_axpy(rows, i, w, tau, scale):
     """w += scale·x_i for one vector w of length d + 1."""
 
 
+def place_prefetch(rows, i):
+    """Ask the cache where row i is, if that stands somewhere."""
+
+
 def row_prefetch(rows, i):
     """Ask the cache for row i, which a coming visit will read."""
+
+
+def weights_prefetch(rows, i, W):
+    """Ask the cache for the rows of W that a visit of row i will read, where these are short."""
 
 
 def row_square(rows, i):
@@ -343,6 +354,29 @@ def _row_axpy(rows, i, w, tau, scale):
         for p in range(indptr[i], indptr[i + 1]):
             w[indices[p]] += data[p] * scale
         w[w.size - 1] += tau * scale
+
+    return csr
+
+
+@bare_by_type(place_prefetch)
+def _place_prefetch(rows, i):
+    if isinstance(rows, types.Array):
+        return lambda rows, i: None
+    return lambda rows, i: prefetch(rows[2], i)
+
+
+@bare_by_type(weights_prefetch)
+def _weights_prefetch(rows, i, W):
+    if isinstance(rows, types.Array) or not isinstance(W, types.Array):
+        return lambda rows, i, W: None
+
+    def csr(rows, i, W):
+        _, indices, indptr = rows
+        k = W.shape[1]
+        if k <= SHORT:
+            for p in range(indptr[i], indptr[i + 1]):
+                for m in range(0, k, LINE):
+                    prefetch(W, indices[p] * k + m)
 
     return csr
 

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store
+from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store, lists_prefetch
 from ._jit import bare_by_type, bare_kernel, kernel
 from ._rows import (
     Shared,
+    place_prefetch,
     row_axpy,
     row_dot,
     row_prefetch,
@@ -24,9 +25,14 @@ from ._rows import (
     row_update,
     row_update_all,
     updates_all,
+    weights_prefetch,
 )
 from ._screen import screen
+from ._simd import prefetch
 from ._steps import free_first, step
+
+#: Visits ahead of which memory is asked for a row, and before that for where it is.
+NEAR, FAR = 4, 10
 
 
 class Data(NamedTuple):
@@ -167,11 +173,25 @@ def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
 
 
 @bare_kernel
-def look_ahead(data, order, t, alpha):
-    """Fetch what the visit after the next one reads: rows come in random order."""
-    if t + 2 < order.size:
-        row_prefetch(data.rows, order[t + 2])
-        alpha_prefetch(alpha, order[t + 2])
+def look_ahead(data, order, t, W, alpha):
+    """Fetch what later visits read: rows come in random order.
+
+    First where a row and its variables begin and what is known of it; these themselves, once that
+    is there; then the weights of its features. 6,500,000 rows take two thirds of the time.
+    """
+    if t + FAR < order.size:
+        i = order[t + FAR]
+        place_prefetch(data.rows, i)
+        lists_prefetch(alpha, i)
+        prefetch(data.y, i)
+        prefetch(data.C, i)
+        prefetch(data.square, i)
+    if t + NEAR < order.size:
+        i = order[t + NEAR]
+        row_prefetch(data.rows, i)
+        alpha_prefetch(alpha, i)
+    if t + 1 < order.size:
+        weights_prefetch(data.rows, order[t + 1], W)
 
 
 @bare_kernel
@@ -190,7 +210,11 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
         if not alpha_has_room(alpha, k):
             return t, total, worst, (t - begin) * k
         i = order[t]
-        look_ahead(data, order, t, alpha)
+        look_ahead(data, order, t, W, alpha)
+        if t + FAR < order.size:
+            prefetch(seen, 2 * order[t + FAR])
+            if frequencies.preference.size > 0:
+                prefetch(frequencies.preference, order[t + FAR])
         C, A = np.float64(data.C[i]), data.square[i]
         all_scores(data, i, W, shift, s)
         stored = alpha_load(alpha, i, data.y[i], classes, a)
@@ -238,7 +262,7 @@ def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
         if not alpha_has_room(alpha, loss.k):
             return t, total, worst, work
         i = order[t]
-        look_ahead(data, order, t, alpha)
+        look_ahead(data, order, t, W, alpha)
         stored = alpha_load(alpha, i, data.y[i], classes, a)
         q = free_first(loss, classes, a, stored, np.float64(data.C[i]))
         if q == 1:
