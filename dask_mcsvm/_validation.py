@@ -201,13 +201,18 @@ def as_rows(X: Any, dtype: np.dtype[Any]) -> Rows:
     """
     values = X.data if sp.issparse(X) else X
     largest = max(abs(float(values.max(initial=0))), abs(float(values.min(initial=0))))
+    check_largest(largest, X.shape[1], dtype)
+    return _as_csr(X, dtype) if sp.issparse(X) else np.ascontiguousarray(X, dtype=dtype)
+
+
+def check_largest(largest: float, d: int, dtype: np.dtype[Any]) -> None:
+    """Refuse rows of d columns whose largest value is too large to square."""
     # Squared norms are summed over the row; past the square root of the range they overflow.
-    if largest > math.sqrt(float(np.finfo(dtype).max)) / X.shape[1]:
+    if largest > math.sqrt(float(np.finfo(dtype).max)) / d:
         raise ValueError(
             f"X has a value of magnitude {largest:.1e}, whose square overflows {dtype}; "
             "scale the columns with sklearn.preprocessing.MaxAbsScaler."
         )
-    return _as_csr(X, dtype) if sp.issparse(X) else np.ascontiguousarray(X, dtype=dtype)
 
 
 def _as_csr(X: Any, dtype: np.dtype[Any]) -> Rows:

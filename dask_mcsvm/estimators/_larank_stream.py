@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_mcsvm._validation import class_weights, encode_labels, working_dtype
+from dask_mcsvm._validation import check_largest, class_weights, encode_labels, working_dtype
 from dask_mcsvm.estimators._larank_fit import Epochs, Outcome, costs_of
 from dask_mcsvm.estimators._larank_settings import Settings, new_run, resolve_gamma
 from dask_mcsvm.estimators._progress import progress
@@ -46,6 +46,7 @@ def fit_stream(
     _check_two(known, np.asarray(weighed, np.float64))
     d = seen[0].d
     dtype = working_dtype(seen[0].dtype, settings.dtype)
+    check_largest(max(look.largest for look in seen), d, dtype)
     gamma = resolve_gamma(settings, d, lambda: _variance(seen, d * float(totals.sum())))
     run = new_run(settings, gamma, k=known.size, d=d, is_sparse=seen[0].is_sparse, dtype=dtype)
     cost = costs_of(settings.C, factors)

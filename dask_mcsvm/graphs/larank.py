@@ -46,6 +46,8 @@ class Survey:
     n, d : int
     dtype : dtype
     is_sparse, is_finite : bool
+    largest : float
+        Magnitude of the largest value.
     total, square : float
         Sums over all entries, of values and of their squares, rows counted by weight.
     labels : ndarray
@@ -62,6 +64,7 @@ class Survey:
     dtype: np.dtype[Any]
     is_sparse: bool
     is_finite: bool
+    largest: float
     total: float
     square: float
     labels: Array
@@ -182,7 +185,8 @@ def look_at(X: Any, y: Any, weight: Any, first: int) -> Survey:
     X, y = as_matrix(X), sortable_labels(y, first)
     values = X.data if sp.issparse(X) else X
     wide = values.astype(np.float64, copy=False)
-    squares = X.astype(np.float64).power(2) if sp.issparse(X) else wide * wide
+    with np.errstate(over="ignore"):  # the largest value tells, and is refused
+        squares = X.astype(np.float64).power(2) if sp.issparse(X) else wide * wide
     labels, places = np.unique(y, return_inverse=True)
     given = np.ones(y.size) if weight is None else np.asarray(weight, np.float64)
     costs = np.asarray(np.bincount(places, given[: y.size], labels.size), np.float64)
@@ -194,6 +198,7 @@ def look_at(X: Any, y: Any, weight: Any, first: int) -> Survey:
         dtype=X.dtype,
         is_sparse=sp.issparse(X),
         is_finite=bool(np.isfinite(wide).all()),
+        largest=float(max(wide.max(initial=0.0), -wide.min(initial=0.0))),
         total=float(by_row @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()),
         square=float(by_row @ np.asarray(squares.sum(axis=1)).ravel()),
         labels=labels,

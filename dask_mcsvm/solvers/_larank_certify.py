@@ -17,7 +17,6 @@ from ._jit import by_type, kernel
 from ._larank_cache import fetch, remember
 from ._larank_models import LinearModel, class_score, is_kernel, look_new, look_old
 from ._larank_state import DUAL, PATTERNS, slot_row
-from ._larank_steps import smallest
 from ._rows import row_update
 
 
@@ -79,6 +78,16 @@ def refresh_from(model, patterns, store, start, tally):
 
 
 @kernel
+def loss_of(g, own):
+    """ξ of an example of class `own`.
+
+    Steps take gradients that nearly agree for equal. A certificate must not: C may be 1e12 times
+    the objective, and then so small a difference of the wrong sign would be a gap below zero.
+    """
+    return g[own] - g.min()
+
+
+@kernel
 def examine_from(model, patterns, store, start, shares, tally):
     """shares[p] = C ξ, Σ β g and β of the own class of patterns from `start` on.
 
@@ -90,7 +99,7 @@ def examine_from(model, patterns, store, start, shares, tally):
             return p
         look_old(model, patterns, store, p, r, 0, tally)
         g = tally.g
-        shares[p, 0] = patterns.cost[p] * (g[patterns.label[p]] - g[smallest(g)])
+        shares[p, 0] = patterns.cost[p] * loss_of(g, patterns.label[p])
         shares[p, 1] = 0.0
         for t in range(patterns.held[p]):
             shares[p, 1] += patterns.beta[p, t] * g[patterns.classes[p, t]]
@@ -105,7 +114,7 @@ def losses(model, block, tally):
         i = block.order[t]
         if block.slot_of[i] < 0:
             look_new(model, block, t, 0, tally)
-            block.seen[i] = block.C[i] * (tally.g[block.y[i]] - tally.g[smallest(tally.g)])
+            block.seen[i] = block.C[i] * loss_of(tally.g, block.y[i])
             remember(model, i, tally.counts)
 
 

@@ -23,9 +23,12 @@ KINDS = {"rbf": RBF, "poly": POLY, "sigmoid": SIGMOID}
 #: The largest value of a user's kernel: steps square C_i, which may be large too, and multiply.
 LARGEST_VALUE = 2.0**100
 
-#: Share of ‖x‖² + ‖z‖² up to which ‖x - z‖² is computed again in float64. What float32 gets wrong
-#: beyond it, 1e-7 of the norms, changes an RBF kernel's value by less than 1e-4.
+#: Share of ‖x‖² + ‖z‖² up to which ‖x - z‖² is summed anew, column by column. What x·z gets wrong
+#: beyond it, 1e-7 of the norms in float32, changes an RBF kernel's value by less than 1e-4.
 NEAR = 2.0**-10
+
+#: After the last column of any row.
+BEYOND = np.iinfo(np.int64).max
 
 #: A value that is not known yet; kernels of finite rows never give it.
 UNKNOWN = np.inf
@@ -55,20 +58,41 @@ def from_product(function, dot, square_x, square_z):
 
 @kernel
 def is_cancelled(function, dot, norms):
-    """Whether ‖x - z‖² is so much smaller than ‖x‖² + ‖z‖² that a float32 x·z says nothing of it.
+    """Whether ‖x - z‖² is so much smaller than ‖x‖² + ‖z‖² that x·z says little of it.
 
-    By float32 products the squared distance of a row of norm 10,000 to itself is up to 80.
+    By float32 products the squared distance of a row of norm 10,000 to itself is up to 80; by
+    float64 products that of two rows of norm 1e10 is wrong by some ten thousands.
     """
     return function.kind == RBF and norms - 2.0 * dot <= NEAR * norms
 
 
 @kernel
-def exact_product(x, z):
-    """x·z in float64."""
-    total = 0.0
+def from_columns(function, x, z):
+    """The RBF kernel of two dense rows, in float64 and without cancellation."""
+    square = 0.0
     for f in range(x.size):
-        total += np.float64(x[f]) * np.float64(z[f])
-    return total
+        apart = np.float64(x[f]) - np.float64(z[f])
+        square += apart * apart
+    return np.exp(-function.gamma * square)
+
+
+@kernel
+def from_entries(function, data_x, indices_x, data_z, indices_z):
+    """The same of two sparse rows, whose indices are sorted."""
+    square = 0.0
+    e = f = 0
+    while e < indices_x.size or f < indices_z.size:
+        apart = 0.0
+        column_x = indices_x[e] if e < indices_x.size else BEYOND
+        column_z = indices_z[f] if f < indices_z.size else BEYOND
+        if column_x <= column_z:
+            apart += np.float64(data_x[e])
+            e += 1
+        if column_z <= column_x:
+            apart -= np.float64(data_z[f])
+            f += 1
+        square += apart * apart
+    return np.exp(-function.gamma * square)
 
 
 @kernel
@@ -121,10 +145,13 @@ def _kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, ou
                             if wanted and out[row, first + column] == UNKNOWN:
                                 dot, norms = dots[row - r, column - c], norm_a[row] + norm_b[column]
                                 if is_cancelled(function, dot, norms):
-                                    dot = exact_product(a[index_a[row]], b[index_b[column]])
-                                out[row, first + column] = from_product(
-                                    function, dot, norm_a[row], norm_b[column]
-                                )
+                                    out[row, first + column] = from_columns(
+                                        function, a[index_a[row]], b[index_b[column]]
+                                    )
+                                else:
+                                    out[row, first + column] = from_product(
+                                        function, dot, norm_a[row], norm_b[column]
+                                    )
                                 computed += 1
             return computed
 
@@ -141,10 +168,20 @@ def _kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, ou
                 scattered[indices_a[e]] = data_a[e]
             for c in range(min(r, index_b.size) if triangle else index_b.size):
                 if out[r, first + c] == UNKNOWN:
+                    first_b, last_b = indptr_b[index_b[c]], indptr_b[index_b[c] + 1]
                     dot = 0.0
-                    for e in range(indptr_b[index_b[c]], indptr_b[index_b[c] + 1]):
+                    for e in range(first_b, last_b):
                         dot += np.float64(scattered[indices_b[e]]) * np.float64(data_b[e])
-                    out[r, first + c] = from_product(function, dot, norm_a[r], norm_b[c])
+                    if is_cancelled(function, dot, norm_a[r] + norm_b[c]):
+                        out[r, first + c] = from_entries(
+                            function,
+                            data_a[start:stop],
+                            indices_a[start:stop],
+                            data_b[first_b:last_b],
+                            indices_b[first_b:last_b],
+                        )
+                    else:
+                        out[r, first + c] = from_product(function, dot, norm_a[r], norm_b[c])
                     computed += 1
             for e in range(start, stop):
                 scattered[indices_a[e]] = 0

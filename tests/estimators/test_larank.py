@@ -344,14 +344,30 @@ def test_callbacks_see_epochs_and_may_stop(data):
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_rows_far_from_zero_keep_their_distances(layout):
-    """By float32 products alone such a row is some tens away from itself."""
+@pytest.mark.parametrize(("dtype", "far"), [("float32", 1e4), ("float64", 1e10)])
+def test_rows_far_from_zero_keep_their_distances(layout, dtype, far):
+    """By products alone such rows are some tens or hundreds away from where they are."""
     rng = np.random.default_rng(0)
     y = np.arange(40) % 3
-    X = (1e4 + y[:, None] + rng.normal(size=(40, 5))).astype(np.float32)
+    X = (far + y[:, None] + rng.normal(size=(40, 5))).astype(dtype)
+    X[:, 4] *= rng.random(40) < 0.5
     rows = X if layout == "dense" else sp.csr_array(X)
-    model = LaRankSVC(gamma=0.1, dtype="float32", random_state=0).fit(rows, y)
+    model = LaRankSVC(gamma=0.1, dtype=dtype, random_state=0).fit(rows, y)
     vectors = X[model.support_].astype(np.float64)
     apart = X.astype(np.float64)[:, None] - vectors
     expected = np.exp(-0.1 * np.square(apart).sum(axis=2)) @ model.dual_coef_.toarray().T
     np.testing.assert_allclose(model.decision_function(rows), expected, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", [23, 39, 45, 49])
+def test_a_gap_is_not_below_zero_where_the_objective_is_tiny(seed):
+    """A loss of -1e-14 would be a gap of -0.03, or an objective below zero."""
+    rng = np.random.default_rng(seed)
+    X, y = 2 * rng.normal(size=(4, 7)), np.arange(4) % 2
+    model = LaRankSVC(
+        kernel="poly", degree=50, gamma="auto", coef0=1.0, stop="gap", tol=0.01, max_epochs=3,
+        random_state=0,
+    ).fit(X, y)  # fmt: skip
+    assert 0 < model.primal_ < 1e-6
+    assert model.gap_ >= -1e-12

@@ -120,6 +120,22 @@ def test_scores_that_overflow_are_no_labels(blobs, kernel, csr):
         model.predict(sp.csr_array(far) if csr else far)
 
 
+@pytest.mark.parametrize("layout", ["memory", "chunks", "sparse chunks"])
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 1e150), ("float64", 1e200)])
+def test_rows_too_large_to_square(blobs, layout, dtype, size):
+    X, y = blobs()
+    X[60, 2] = -size
+    if layout != "memory":
+        X, y = da.from_array(X, chunks=(30, -1)), da.from_array(y, chunks=30)
+    if layout == "sparse chunks":
+        X = X.map_blocks(sp.csr_matrix, dtype=X.dtype, meta=sp.csr_matrix((0, 0)))
+    with says(
+        f"X has a value of magnitude {size:.1e}, whose square overflows {dtype}; scale the columns "
+        "with sklearn.preprocessing.MaxAbsScaler."
+    ):
+        LaRankSVC(gamma=0.5, dtype=dtype, random_state=0).fit(X, y)
+
+
 def test_numbers_beyond_all_floats(blobs):
     X, y = blobs()
     with says(

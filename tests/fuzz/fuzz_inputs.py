@@ -94,6 +94,12 @@ def as_kind(rng: Rng, X: np.ndarray, kind: str):
     raise AssertionError(kind)
 
 
+def as_seen(X: np.ndarray, kind: str, dtype) -> np.ndarray:
+    """The rows as a model of some dtype sees them when they come in this form."""
+    given = X.astype(np.float32) if kind in ("float32", "csr_array") else X
+    return given.astype(dtype).astype(float)
+
+
 KINDS = (
     "dense", "float32", "fortran", "strided", "readonly", "list", "object", "frame", "csr", "csc",
     "coo", "csr_array", "long", "unsorted", "double", "dask", "dask csr",
@@ -276,16 +282,21 @@ def same_labels(model, found, scores: np.ndarray, slack: np.ndarray, what: str) 
     check((short <= slack.max(axis=1)).all(), f"{what}: a label whose score is not the largest")
 
 
-def check_scores(rng: Rng, model, X: np.ndarray, scores: np.ndarray, slack: np.ndarray) -> None:
-    """decision_function and predict of the rows in several forms."""
+def check_scores(rng: Rng, model, X: np.ndarray, scores_of, dtype) -> None:
+    """decision_function and predict of the rows in several forms.
+
+    `scores_of` takes rows and returns scores and what rounding may change in them. The rows are
+    those that the model sees: a kernel of rows of 1e10 feels their rounding to float32.
+    """
     k = len(model.classes_)
-    if k == 2 and getattr(model, "formulation", None) == "one_vs_rest":
-        scores, slack = scores[:, 1:] * [-0.5, 0.5], slack[:, 1:] * [0.5, 0.5]  # one binary SVM
     for kind in ("dense", one(rng, *KINDS), one(rng, "dask", "dask csr")):
         rows = as_kind(rng, X, kind)
         if kind == "frame" or hasattr(model, "feature_names_in_"):
             names = getattr(model, "feature_names_in_", None)
             rows = X if names is None else pd.DataFrame(X, columns=names)
+        scores, slack = scores_of(as_seen(X, kind, dtype))
+        if k == 2 and getattr(model, "formulation", None) == "one_vs_rest":
+            scores, slack = scores[:, 1:] * [-0.5, 0.5], slack[:, 1:] * [0.5, 0.5]  # one binary SVM
         found = np.asarray(model.decision_function(rows))
         two = scores if k > 2 else scores[:, 1] - scores[:, 0]
         spare = slack.sum(axis=1) if k == 2 else slack
@@ -295,23 +306,30 @@ def check_scores(rng: Rng, model, X: np.ndarray, scores: np.ndarray, slack: np.n
         same_labels(model, model.predict(rows), scores, slack, f"predict of {kind} rows")
 
 
-def check_linear(rng: Rng, model: LinearMCSVC, X, y, weight) -> None:
-    """Scores, objective and certificate of a fit, computed again."""
+def check_linear(rng: Rng, model: LinearMCSVC, X, kind: str, y, weight) -> None:
+    """Scores, objective and certificate of a fit on rows of some kind, computed again."""
     W, b = np.asarray(model.coef_, float), np.asarray(model.intercept_, float)
     check(np.isfinite(W).all() and np.isfinite(b).all(), "weights that are not finite")
-    scores = X @ W.T + b
-    slack = 1e-5 * (np.abs(X) @ np.abs(W).T + np.abs(b)) + 1e-30
-    check_scores(rng, model, X, scores, slack)
+
+    def scores_of(X):
+        return X @ W.T + b, 1e-5 * (np.abs(X) @ np.abs(W).T + np.abs(b)) + 1e-30
+
+    check_scores(rng, model, X, scores_of, model.coef_.dtype)
     check(np.isfinite([model.primal_, model.dual_, model.gap_]).all(), "a gap that is not finite")
     check(model.gap_ >= -1e-6, f"a gap below zero: {model.gap_}")
     check(model.dual_ <= model.primal_ * (1 + 1e-6) + 1e-12, "a dual above the primal")
+    X = as_seen(X, kind, model.coef_.dtype)
+    scores, _ = scores_of(X)
     tau = model.intercept_scaling
     if tau == "radius":
         tau = np.sqrt(np.square(X[weight > 0]).sum(axis=1).max()) or 1.0  # weight 0: no row
     square = np.square(W).sum() + (np.square(b / tau).sum() if model.fit_intercept else 0)
     cost = model.C * weight * class_factors(model, y, weight)
     primal = 0.5 * square + (cost * losses(model.formulation, scores, y)).sum()
-    close = abs(primal - model.primal_) <= 2e-3 * max(primal, model.primal_) + 1e-12
+    # Scores are sums of d products and b in float64; C_i multiplies what rounding makes of a loss.
+    sizes = (1 + np.abs(X) @ np.abs(W).T + np.abs(b)).sum(axis=1)
+    rounding = (X.shape[1] + 2) * np.finfo(float).eps * (cost * sizes).sum()
+    close = abs(primal - model.primal_) <= 1e-6 * max(primal, model.primal_) + rounding
     check(close, f"primal_ is {model.primal_:.6g}, W has {primal:.6g}")
 
 
@@ -334,9 +352,12 @@ def check_larank(rng: Rng, model: LaRankSVC, X: np.ndarray) -> None:
     check(np.isfinite(A).all() and np.isfinite(V).all(), "coefficients that are not finite")
     near = np.abs(A.sum(axis=0)) <= 1e-3 * np.abs(A).sum(axis=0) + 1e-12
     check(near.all(), "coefficients of a pattern that do not sum to zero")
-    K = kernel_values(model, X, V)
-    scores, slack = K @ A.T, 1e-4 * (np.abs(K) @ np.abs(A).T) + 1e-4 * np.abs(A).sum() + 1e-30
-    check_scores(rng, model, X, scores, slack)
+
+    def scores_of(X):
+        K = kernel_values(model, X, V)
+        return K @ A.T, 1e-4 * (np.abs(K) @ np.abs(A).T) + 1e-4 * np.abs(A).sum() + 1e-30
+
+    check_scores(rng, model, X, scores_of, vectors.dtype)
     if model.stop == "gap" and model.history_:  # partial_fit certifies nothing
         check(model.gap_ >= -1e-6, f"a gap below zero: {model.gap_}")
 
@@ -345,8 +366,8 @@ def kernel_values(model: LaRankSVC, X: np.ndarray, V: np.ndarray) -> np.ndarray:
     inner = X @ V.T
     match model.kernel:
         case "rbf":
-            square = (np.square(X).sum(axis=1)[:, None] + np.square(V).sum(axis=1)) - 2 * inner
-            return np.exp(-model.gamma_ * np.maximum(square, 0))
+            square = np.square(X[:, None] - V).sum(axis=2)
+            return np.exp(-model.gamma_ * square)
         case "poly":
             return (model.gamma_ * inner + model.coef0) ** model.degree
         case "sigmoid":
@@ -391,7 +412,7 @@ def case_fit(rng: Rng) -> None:
     if is_linear:
         known = np.unique(np.asarray(y).ravel(), return_inverse=True)[1]
         used = np.ones(len(X)) if weight is None else weight
-        check_linear(rng, model, X, known, used)
+        check_linear(rng, model, X, kind, known, used)
     else:
         check_larank(rng, model, X)
     before = np.asarray(model.predict(X if not hasattr(model, "feature_names_in_") else rows))

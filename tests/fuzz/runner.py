@@ -112,13 +112,13 @@ def work(case: Case) -> None:
 
 
 class Child:
-    """A process that tries cases one by one."""
+    """A process that tries cases one by one; its temporary files go to `folder`."""
 
-    def __init__(self, script: str, stderr: Any) -> None:
+    def __init__(self, script: str, stderr: Any, folder: str) -> None:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
             [sys.executable, script, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=stderr, text=True, env={**os.environ, "PYTHONPATH": path},
+            stderr=stderr, text=True, env={**os.environ, "PYTHONPATH": path, "TMPDIR": folder},
             start_new_session=True,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -188,7 +188,9 @@ def main(
         work(case)
     elif given.case is not None:
         faulthandler.enable()
-        case(np.random.default_rng(given.case))
+        with tempfile.TemporaryDirectory() as folder:
+            tempfile.tempdir = folder
+            case(np.random.default_rng(given.case))
         print(f"case {given.case}: nothing wrong")
     else:
         sys.exit(_fuzz(script, given, cases))
@@ -197,13 +199,14 @@ def main(
 def _fuzz(script: str, given: argparse.Namespace, cases: str) -> int:
     counts, failed = Counter[str](), dict[tuple[str, str], list[int]]()
     print(f"seed {given.seed}", flush=True)
-    with tempfile.TemporaryFile("w+") as stderr:
-        child: Child | None = Child(script, stderr)
+    # A child that is killed leaves its files behind: the folder is ours.
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as stderr:
+        child: Child | None = Child(script, stderr, folder)
         begun = time.monotonic()
         while time.monotonic() - begun < given.seconds and sum(counts.values()) != given.cases:
             number = sum(counts.values())
             seed = int(np.random.SeedSequence([given.seed, number]).generate_state(1)[0])
-            child = child or Child(script, stderr)
+            child = child or Child(script, stderr, folder)
             kind, text = child.ask(seed, given.timeout)
             counts[kind] += 1
             if kind in ("crash", "hang"):

@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 
 FAULTS = """
-import os, sys, time
+import os, sys, tempfile, time
 sys.path.insert(0, {here!r})
 import numpy as np
 import sklearn.exceptions
@@ -19,6 +19,7 @@ from dask_mcsvm import LinearMCSVC, errors
 from runner import check, main
 
 def case(rng):
+    tempfile.mkdtemp()
     match int(rng.integers(7)):
         case 0: os.abort()
         case 1: time.sleep(60)
@@ -31,9 +32,10 @@ main(case, __file__)
 """
 
 
-def run(script, *options):
+def run(script, *options, **environment):
     command = [sys.executable, str(script), *map(str, options)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=250, env=os.environ)
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, env=env)
 
 
 def counts(done):
@@ -55,7 +57,8 @@ def test_a_few_cases_of_each(name, seed, cases):
 def test_what_goes_wrong_is_counted_and_repeated(tmp_path):
     script = tmp_path / "fuzz_faults.py"
     script.write_text(FAULTS.format(here=str(HERE)))
-    done = run(script, "--cases", 12, "--seed", 1, "--timeout", 5)
+    (files := tmp_path / "files").mkdir()
+    done = run(script, "--cases", 12, "--seed", 1, "--timeout", 5, TMPDIR=str(files))
     assert done.returncode == 1, done.stderr
     found = counts(done)
     assert found["inputs tried"] == "12"
@@ -63,6 +66,7 @@ def test_what_goes_wrong_is_counted_and_repeated(tmp_path):
     assert "KeyError at fuzz_faults.py:case: 'key'" in done.stdout
     assert "ValueError at fuzz_faults.py:case: cannot reshape" in done.stdout
     (seed,) = re.findall(r"^wrong, --case (\d+): two is three$", done.stdout, re.MULTILINE)
-    again = run(script, "--case", seed)
+    again = run(script, "--case", seed, TMPDIR=str(files))
     assert again.returncode == 1
     assert again.stderr.endswith("runner.Wrong: two is three\n")
+    assert not any(files.iterdir())  # also of processes that crashed or were killed
