@@ -81,9 +81,10 @@ kernel = partial(cached_njit, OPTIONS)
 #: A kernel that makes no array, of its own or to return.
 bare_kernel = partial(cached_njit, BARE)
 
-#: A part of bare kernels, which nothing else calls. It has no entry for Python: unpacking a call's
-#: named tuples takes as long to compile as many a body. Python that does call it runs it as it is.
-part_of_kernel = register_jitable(**BARE)
+#: A part of kernels, which nothing else calls. It has no entry for Python: unpacking the named
+#: tuples of a call takes as long to compile as many a body. Called from Python it is plain Python.
+part = register_jitable(**OPTIONS)
+bare_part = register_jitable(**BARE)
 
 #: A function whose code is chosen by the types of its arguments (dense or CSR rows, dense or sparse
 #: alpha, one of the four losses). Callers are kernels; the dispatch costs nothing at run time.

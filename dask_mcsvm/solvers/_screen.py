@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import bare_by_type, bare_kernel, part_of_kernel
+from ._jit import bare_by_type, bare_kernel, bare_part
 from ._simd import LANES, largest_of_vectors
 from ._steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
 
@@ -23,7 +23,7 @@ def screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
     """
 
 
-@part_of_kernel
+@bare_part
 def largest(s, start, stop):
     """max(s[start:stop])."""
     if stop - start >= LANES:
@@ -62,7 +62,7 @@ def take_largest(s, above, classes, sc, q, fresh):
     return q
 
 
-@part_of_kernel
+@bare_part
 def take_listed(s, classes, sc, q):
     """Move the scores of the listed classes to the list, so that the rest can be screened."""
     for c in range(q):

@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 
 from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store
-from ._jit import bare_by_type, bare_kernel, kernel, part_of_kernel
+from ._jit import bare_by_type, bare_kernel, bare_part, kernel
 from ._rows import (
     Shared,
     row_axpy,
@@ -71,7 +71,7 @@ def make_scratch(k: int, dtype: np.dtype) -> Scratch:
     )
 
 
-@part_of_kernel
+@bare_part
 def move_weights(data, i, W, shift, k, scratch, q):
     """W += what the step of example i found; it is the same code for all losses."""
     classes, delta, moved = scratch.classes, scratch.delta, scratch.out[4]
@@ -148,7 +148,7 @@ def prefer(preference, average, i, gain, moved):
     average[0] += (gain - average[0]) / preference.size
 
 
-@part_of_kernel
+@bare_part
 def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
     """The step itself: solve the first q listed classes, move W, store the list if any moved.
 
@@ -164,7 +164,7 @@ def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
     return changed > 0
 
 
-@part_of_kernel
+@bare_part
 def look_ahead(data, order, t, alpha):
     """Fetch what the visit after the next one reads: rows come in random order."""
     if t + 2 < order.size:
@@ -204,7 +204,7 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
     return order.size, total, worst, (order.size - begin) * k
 
 
-@part_of_kernel
+@bare_part
 def all_scores(data, i, W, shift, s):
     """Scores of all classes, LLW's common shift included."""
     row_scores(data.rows, i, W, data.tau, s)
@@ -214,7 +214,7 @@ def all_scores(data, i, W, shift, s):
             s[m] += common
 
 
-@part_of_kernel
+@bare_part
 def listed_scores(data, i, W, shift, classes, q, sc):
     """Scores of the first q listed classes."""
     row_scores_of(data.rows, i, W, data.tau, classes, q, sc)
