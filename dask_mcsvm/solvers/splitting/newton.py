@@ -107,9 +107,10 @@ def free_rows(loss, active, y, C, b, start, members, weights):
     for i in active:
         for c in range(free_classes(loss, b[i], y[i], classes)):
             place[classes[c] + 1] += 1
+    start[0] = 0  # one by one: start[:] = place compiles a text for arrays of unlike length
     for m in range(loss.k):
         place[m + 1] += place[m]
-    start[:] = place
+        start[m + 1] = place[m + 1]
     for i in active:
         q = free_classes(loss, b[i], y[i], classes)
         for c in range(q):
