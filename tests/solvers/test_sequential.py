@@ -280,8 +280,9 @@ def test_a_seed_repeats_every_byte_and_another_seed_only_the_optimum(name, sched
 
 
 @every_formulation
-@small_and_large_k
-@pytest.mark.parametrize(("schedule", "n_jobs"), [("adaptive", 2), ("shrink", 3)])
+@pytest.mark.parametrize(
+    ("schedule", "n_jobs", "large_k"), [("adaptive", 2, False), ("shrink", 3, True)]
+)
 def test_threads_reach_the_optimum_of_one(
     name, large_k, schedule, n_jobs, optimum, threads_pay, as_if_k_were_large
 ):
@@ -295,15 +296,19 @@ def test_threads_reach_the_optimum_of_one(
 
 @two_losses
 @every_schedule
-def test_threads_may_have_nothing_to_do(name, schedule, threads_pay):
+def test_threads_may_have_nothing_to_do(name, schedule, threads_pay, as_if_k_were_large):
+    as_if_k_were_large()
     problem = clusters(name, csr=True, zero_rows=60, tau=0.0)
     found = fit(problem, schedule=schedule, tol=1e-8, n_jobs=2)
     assert found.primal == pytest.approx(problem.primal_at_zero, rel=1e-14)
 
 
 @every_formulation
-def test_what_threads_certify_is_never_better_than_the_truth(name, threads_pay):
+def test_what_threads_certify_is_never_better_than_the_truth(
+    name, threads_pay, as_if_k_were_large
+):
     for seed in range(50):
+        as_if_k_were_large(seed % 2 == 0)
         problem = clusters(name, n=40, csr=seed % 2 == 0, seed=seed, tau=float(seed % 3))
         true = fit(problem, tol=1e-6)
         found = fit(problem, tol=0, max_epochs=1 + seed % 4, n_jobs=2)

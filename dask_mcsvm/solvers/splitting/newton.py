@@ -253,10 +253,10 @@ def curvature_blocks(
     size = active.size if shared else free
     members, weights, start = active, np.empty(size), np.array([0, size])
     if shared:
-        mean_weights(loss, active, rows.y, rows.C, rows.b, weights)
+        mean_weights(loss, active, read_only(rows.y), rows.C, rows.b, weights)
     else:
         start, members = np.empty(loss.k + 1, np.int64), np.empty(size, np.int64)
-        free_rows(loss, active, rows.y, rows.C, rows.b, start, members, weights)
+        free_rows(loss, active, read_only(rows.y), rows.C, rows.b, start, members, weights)
     kernel_rows = as_rows(rows.X)
     for a, z in pairwise(start):
         yield sampled_gram(rows.X, kernel_rows, rows.tau, members[a:z], weights[a:z])
