@@ -1,4 +1,4 @@
-"""Those of scikit-learn's checks whose outcome depends on what was fitted."""
+"""Those of scikit-learn's checks that look at what was fitted."""
 
 import re
 from functools import partial
@@ -6,22 +6,17 @@ from functools import partial
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-#: The others look at parameters, tags and refused input, which an estimator deals with before it
-#: asks for its formulation, solver or kernel: one instance that passes them speaks for all.
-#: tests/test_architecture.py sees to it that no code beside the formulations asks for their names.
+#: The others look at parameters, tags, refused input and forms of it, which an estimator deals with
+#: before it asks for its formulation, solver or tolerance: the estimator as it comes passes them
+#: and speaks for all. (tests/test_architecture.py: only the formulations know their names.)
 FITTED = {
     "check_class_weight_classifiers",
     "check_classifiers_classes",
     "check_classifiers_one_label",
     "check_classifiers_one_label_sample_weights",
     "check_classifiers_train",
-    "check_decision_proba_consistency",
-    "check_estimator_sparse_array",
-    "check_estimators_dtypes",
-    "check_estimators_pickle",
     "check_fit2d_1feature",
     "check_fit2d_1sample",
-    "check_fit_check_is_fitted",
     "check_fit_idempotent",
     "check_methods_sample_order_invariance",
     "check_methods_subset_invariance",

@@ -27,8 +27,8 @@ def expected_failures(estimator):
     return failures
 
 
-@parametrize_with_checks([LaRankSVC(stop="gap", tol=1e-10, dtype="float64")])
-def test_the_optimum_passes_every_check(estimator, check):
+@parametrize_with_fitted_checks([LaRankSVC(stop="gap", tol=1e-10, dtype="float64")])
+def test_the_optimum_passes_every_check_of_what_is_fitted(estimator, check):
     with warnings.catch_warnings():
         # Clusters 20 wide with costs of 1000 and 0.0001: nobody looks at the optimum there.
         if check.func.__name__ == "check_class_weight_classifiers":

@@ -29,17 +29,8 @@ def expected_failures(_estimator):
     return dict.fromkeys(TO_1E_7, WITHIN_TOL)
 
 
-@parametrize_with_checks(EXACT[:1])
-def test_an_exact_instance_passes_every_check(estimator, check):
-    pass_to_the_end(estimator, check)
-
-
-@parametrize_with_fitted_checks(EXACT[1:])
+@parametrize_with_fitted_checks(EXACT)
 def test_every_formulation_passes_every_check_of_what_is_fitted(estimator, check):
-    pass_to_the_end(estimator, check)
-
-
-def pass_to_the_end(estimator, check):
     if check.func.__name__ in TO_1E_7:
         estimator = clone(estimator).set_params(solver="sdm")
     check(estimator)
