@@ -293,9 +293,7 @@ on_threads = pytest.mark.parametrize(("name", "large_k"), ON_THREADS)
 
 
 @on_threads
-def test_threads_reach_the_optimum_of_one(
-    name, large_k, optimum, threads_pay, as_if_k_were_large
-):
+def test_threads_reach_the_optimum_of_one(name, large_k, optimum, threads_pay, as_if_k_were_large):
     schedule, n_jobs = ("shrink", 3) if large_k else ("adaptive", 2)
     as_if_k_were_large(large_k)
     problem = clusters(name, csr=large_k, zero_rows=3, tau=1.0 if large_k else 0.0)
