@@ -295,9 +295,9 @@ on_threads = pytest.mark.parametrize(("name", "large_k"), ON_THREADS)
 @on_threads
 def test_threads_reach_the_optimum_of_one(name, large_k, optimum, threads_pay, as_if_k_were_large):
     schedule, n_jobs = ("shrink", 3) if large_k else ("adaptive", 2)
-    as_if_k_were_large(large_k)
     problem = clusters(name, csr=large_k, zero_rows=3, tau=1.0 if large_k else 0.0)
     best = optimum(problem)
+    as_if_k_were_large(large_k)
     found = fit(problem, schedule=schedule, tol=1e-7, n_jobs=n_jobs)
     assert_certified(found, problem, 1e-7)
     assert found.primal == pytest.approx(best, rel=1e-6)
