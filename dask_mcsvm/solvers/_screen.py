@@ -23,7 +23,7 @@ def screen(loss, s, classes, a, sc, q, C, A, fresh, v, out):
     """
 
 
-@bare_part
+@bare_kernel
 def largest(s, start, stop):
     """max(s[start:stop])."""
     if stop - start >= LANES:
