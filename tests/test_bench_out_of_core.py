@@ -7,7 +7,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 import dask_mcsvm
+
+pytestmark = pytest.mark.scripts
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "bench_out_of_core.py"
 PACKAGE = Path(dask_mcsvm.__file__).parents[1]

@@ -19,6 +19,8 @@ import dask_mcsvm
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 PACKAGE = Path(dask_mcsvm.__file__).parents[1]
+pytestmark = pytest.mark.scripts
+
 TITLES = ("Crammer-Singer to", "Two threads", "Weston-Watkins against", "Peak memory")
 
 
@@ -273,12 +275,3 @@ def test_dense_sets_are_solved_by_all_sides_and_by_any_number_of_chunks(
     runs = json.loads(out.read_text("utf-8"))["dask"]
     assert [run["chunks"] for run in runs] == [1, 2, 8, 64]
     assert len({run["epochs"] for run in runs}) == 1
-
-
-def test_examples_run() -> None:
-    for script in sorted((BENCHMARKS.parent / "examples").glob("larank*.py")):
-        environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-        command = [sys.executable, "-W", "error", str(script)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
-        assert done.returncode == 0, done.stderr
-        assert "support patterns" in done.stdout

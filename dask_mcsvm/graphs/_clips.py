@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.solvers._rows import read_only
 from dask_mcsvm.solvers._steps import LOSSES
 from dask_mcsvm.solvers.groups import (
     EVERYTHING,
@@ -246,5 +247,5 @@ def add_chunk(
     W = weights.W.copy()
     data = placed(rows, classes).data(tau)
     loss = LOSSES[formulation](classes.size)
-    linear = add_clip_weights(loss, data, rows.C, duals.alpha, W, scratch_for(W))
+    linear = add_clip_weights(loss, data, read_only(rows.C), duals.alpha, W, scratch_for(W))
     return GroupWeights(W, weights.tally.plus((linear, 0.0, 0)))

@@ -320,7 +320,7 @@ def add_lists(
     alpha = alpha_of(pieces, sizes, data.C.dtype)
     scratch = make_scratch(k, data.C.dtype)
     linear: float = weights_block(
-        WW(k), data.rows, data.y, rows.C, data.tau, alpha, 0, k, W, np.empty(0), scratch
+        WW(k), data.rows, data.y, read_only(rows.C), data.tau, alpha, 0, k, W, np.empty(0), scratch
     )
     return linear
 

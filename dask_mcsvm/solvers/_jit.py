@@ -21,7 +21,7 @@ from functools import cache, partial
 from typing import Any
 
 import numba
-from numba.extending import overload
+from numba.extending import overload, register_jitable
 
 from ._cache_folder import spare_cache_folder
 
@@ -33,9 +33,9 @@ OPTIONS: dict[str, Any] = {
     "fastmath": FASTMATH,
     "error_model": "numpy",
     "forceinline": True,
+    "no_cfunc_wrapper": True,  # a second entry, for callers that hold a pointer: there are none
 }
 BARE = OPTIONS | {"_nrt": False}
-
 
 
 def cached_njit(options: dict[str, Any], function: Callable[..., Any]) -> Any:
@@ -80,6 +80,11 @@ kernel = partial(cached_njit, OPTIONS)
 
 #: A kernel that makes no array, of its own or to return.
 bare_kernel = partial(cached_njit, BARE)
+
+#: A part of kernels, which nothing else calls. It has no entry for Python: unpacking the named
+#: tuples of a call takes as long to compile as many a body. Called from Python it is plain Python.
+part = register_jitable(**OPTIONS)
+bare_part = register_jitable(**BARE)
 
 #: A function whose code is chosen by the types of its arguments (dense or CSR rows, dense or sparse
 #: alpha, one of the four losses). Callers are kernels; the dispatch costs nothing at run time.

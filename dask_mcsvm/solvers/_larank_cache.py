@@ -6,7 +6,7 @@ Rows of patterns are complete. Those of other examples may miss values of patter
 
 from __future__ import annotations
 
-from ._jit import by_type, kernel
+from ._jit import bare_by_type, bare_part, kernel
 from ._larank_kernels import UNKNOWN
 from ._larank_models import is_kernel
 from ._larank_state import FREE, HAND, HITS, MISSES, PATTERNS
@@ -34,7 +34,7 @@ def vacate(model, patterns, block, p, counts):
     """Pattern p is dropped; what is in the last slot moves to p."""
 
 
-@kernel
+@bare_part
 def take_row(model, counts):
     """A cache row for a pattern: a free one, an example's, or one not touched for a while."""
     if counts[FREE] > 0:
@@ -53,13 +53,13 @@ def take_row(model, counts):
         model.used[r] = 0
 
 
-@kernel
+@bare_part
 def own_row(model, p, r):
     """Cache row r is now that of slot p."""
     model.owner[r], model.used[r], model.row_of[p] = p, 1, r
 
 
-@kernel
+@bare_part
 def fill_row(model, r, row, known):
     """Cache row r is row[:known], and UNKNOWN from there on."""
     values = model.values[r]
@@ -69,7 +69,7 @@ def fill_row(model, r, row, known):
         values[p] = UNKNOWN
 
 
-@by_type(fetch)
+@bare_by_type(fetch)
 def _fetch(model, p, counts):
     if not is_kernel(model):
         return lambda model, p, counts: 0
@@ -86,7 +86,7 @@ def _fetch(model, p, counts):
     return cached
 
 
-@by_type(admit)
+@bare_by_type(admit)
 def _admit(model, patterns, block, t, i, p, norm, counts):
     if not is_kernel(model):
         return lambda model, patterns, block, t, i, p, norm, counts: None
@@ -110,7 +110,7 @@ def _admit(model, patterns, block, t, i, p, norm, counts):
     return keep_row
 
 
-@by_type(remember)
+@bare_by_type(remember)
 def _remember(model, i, counts):
     if not is_kernel(model):
         return lambda model, i, counts: None
@@ -129,7 +129,7 @@ def _remember(model, i, counts):
     return keep_if_free
 
 
-@by_type(vacate)
+@bare_by_type(vacate)
 def _vacate(model, patterns, block, p, counts):
     if not is_kernel(model):
         return lambda model, patterns, block, p, counts: None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import by_type, kernel
+from ._jit import bare_by_type, bare_part
 from ._larank_kernels import KernelFunction
 from ._larank_state import LONGEST, PATTERNS, VECTORS, slot_row
 from ._rows import row_scores, row_scores_of, row_update
@@ -84,7 +84,7 @@ def is_kernel(model):
 # -- gradients -------------------------------------------------------------------------------------
 
 
-@by_type(look_new)
+@bare_by_type(look_new)
 def _look_new(model, block, t, width, tally):
     if is_kernel(model):
 
@@ -109,7 +109,7 @@ def _look_new(model, block, t, width, tally):
     return from_weights
 
 
-@kernel
+@bare_part
 def class_score(model, m, row):
     """Σ_j β_jm K(x, x_j), given the kernel row of x."""
     total = 0.0
@@ -119,7 +119,7 @@ def class_score(model, m, row):
     return total
 
 
-@by_type(look_old)
+@bare_by_type(look_old)
 def _look_old(model, patterns, store, p, r, width, tally):
     if is_kernel(model):
 
@@ -141,7 +141,7 @@ def _look_old(model, patterns, store, p, r, width, tally):
     return from_weights
 
 
-@by_type(look_held)
+@bare_by_type(look_held)
 def _look_held(model, patterns, store, p, width, tally):
     if is_kernel(model):
 
@@ -165,7 +165,7 @@ def _look_held(model, patterns, store, p, width, tally):
     return from_weights
 
 
-@by_type(spread)
+@bare_by_type(spread)
 def _spread(model, patterns, store, p, r, t, delta, width, tally):
     if is_kernel(model):
 
@@ -192,7 +192,7 @@ def _spread(model, patterns, store, p, r, t, delta, width, tally):
 # -- lists by class --------------------------------------------------------------------------------
 
 
-@by_type(link)
+@bare_by_type(link)
 def _link(model, patterns, p, t, g, counts):
     if not is_kernel(model):
         return lambda model, patterns, p, t, g, counts: None
@@ -209,7 +209,7 @@ def _link(model, patterns, p, t, g, counts):
     return append
 
 
-@by_type(unlink)
+@bare_by_type(unlink)
 def _unlink(model, patterns, p, t):
     if not is_kernel(model):
         return lambda model, patterns, p, t: None
@@ -230,7 +230,7 @@ def _unlink(model, patterns, p, t):
     return remove
 
 
-@by_type(model_has_room)
+@bare_by_type(model_has_room)
 def _model_has_room(model, counts):
     if not is_kernel(model):
         return lambda model, counts: True

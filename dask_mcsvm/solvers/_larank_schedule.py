@@ -6,7 +6,7 @@ import sys
 
 from numba import types
 
-from ._jit import kernel
+from ._jit import bare_kernel, bare_part
 from ._larank_cache import fetch
 from ._larank_models import model_has_room
 from ._larank_state import (
@@ -59,14 +59,14 @@ _CLOCK_MONOTONIC = 6 if sys.platform == "darwin" else 1
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 
 
-@kernel
+@bare_part
 def seconds(clock):
     """The system's monotonic clock."""
     _clock_gettime(_CLOCK_MONOTONIC, clock.ctypes.data)
     return clock[0] + 1e-9 * clock[1]
 
 
-@kernel
+@bare_part
 def choose(limits, tally):
     """The next operation, with odds proportional to the ratios."""
     on, ratio = limits.enabled, tally.ratio
@@ -91,7 +91,7 @@ def choose(limits, tally):
     return OPTIMIZE if on[OPTIMIZE] > 0 else NEW
 
 
-@kernel
+@bare_part
 def has_room(model, patterns, store, block, counts):
     """Whether any single step can be done without growing an array."""
     if counts[PATTERNS] >= patterns.ids.size or counts[WIDEST] >= patterns.classes.shape[1]:
@@ -102,14 +102,14 @@ def has_room(model, patterns, store, block, counts):
     return model_has_room(model, counts) and store_has_room(store, size, counts)
 
 
-@kernel
+@bare_part
 def is_known(block, t):
     """Whether PROCESSNEW leaves this example alone: it is a pattern already, or K(x, x) is 0."""
     i = block.order[t]
     return block.slot_of[i] >= 0 or not block.square[i] > 0
 
 
-@kernel
+@bare_part
 def begin(limits, tally):
     """Choose an operation."""
     counts, sums = tally.counts, tally.sums
@@ -118,7 +118,7 @@ def begin(limits, tally):
     sums[GAIN] = sums[COST] = sums[SECONDS] = 0.0
 
 
-@kernel
+@bare_part
 def finish(limits, tally):
     """One step of an operation is over; after the last one its ratio moves."""
     counts, sums, ratio = tally.counts, tally.sums, tally.ratio
@@ -131,7 +131,7 @@ def finish(limits, tally):
         counts[PERFORMED + operation] += 1
 
 
-@kernel
+@bare_kernel
 def advance(model, patterns, store, block, limits, norms, tally):
     """Run operations until every example of the block was processed once, or help is needed.
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numba import types
 
-from ._jit import by_type
+from ._jit import bare_by_type
 
 NEW, OLD, OPTIMIZE = 0, 1, 2
 REMOVE = 3  #: not scheduled: what max_support asks for
@@ -184,33 +184,34 @@ def store_has_room(store, size, counts):
     """Whether a row of `size` entries fits."""
 
 
-@by_type(slot_row)
+@bare_by_type(slot_row)
 def _slot_row(store, p):
     if isinstance(store, types.Array):
         return lambda store, p: p
     return lambda store, p: 2 * p
 
 
-@by_type(row_size)
+@bare_by_type(row_size)
 def _row_size(rows, i):
     if isinstance(rows, types.Array):
         return lambda rows, i: rows.shape[1]
     return lambda rows, i: rows[2][i + 1] - rows[2][i]
 
 
-@by_type(store_has_room)
+@bare_by_type(store_has_room)
 def _store_has_room(store, size, counts):
     if isinstance(store, types.Array):
         return lambda store, size, counts: True
     return lambda store, size, counts: counts[USED] + size <= store[0].size
 
 
-@by_type(store_put)
+@bare_by_type(store_put)
 def _store_put(store, p, rows, i, counts):
     if isinstance(store, types.Array):
 
         def dense(store, p, rows, i, counts):
-            store[p] = rows[i]
+            for j in range(store.shape[1]):
+                store[p, j] = rows[i, j]
 
         return dense
 
@@ -227,12 +228,13 @@ def _store_put(store, p, rows, i, counts):
     return csr
 
 
-@by_type(store_move)
+@bare_by_type(store_move)
 def _store_move(store, source, target):
     if isinstance(store, types.Array):
 
         def dense(store, source, target):
-            store[target] = store[source]
+            for j in range(store.shape[1]):
+                store[target, j] = store[source, j]
 
         return dense
 

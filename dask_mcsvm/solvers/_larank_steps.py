@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import kernel
+from ._jit import bare_part
 from ._larank_cache import admit, remember, vacate
 from ._larank_models import link, look_held, look_new, look_old, spread, unlink
 from ._larank_state import (
@@ -31,7 +31,7 @@ KAPPA = 1e-10
 TIE = 1e-12
 
 
-@kernel
+@bare_part
 def uniform(generator):
     """A number in [0, 1) from splitmix64, whose state is one integer that is easily carried on."""
     generator[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -41,13 +41,13 @@ def uniform(generator):
     return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
 
-@kernel
+@bare_part
 def pick_pattern(tally):
     """A support pattern at random."""
     return int(uniform(tally.generator) * tally.counts[PATTERNS])
 
 
-@kernel
+@bare_part
 def is_above(u, m, v, n):
     """Whether gradient u of class m beats gradient v of class n.
 
@@ -57,7 +57,7 @@ def is_above(u, m, v, n):
     return u > v + TIE or (u >= v - TIE and m < n)
 
 
-@kernel
+@bare_part
 def best_to_grow(patterns, p, g):
     """Place in the list of pattern p of the feasible class with the largest gradient, or -1.
 
@@ -73,7 +73,7 @@ def best_to_grow(patterns, p, g):
     return best
 
 
-@kernel
+@bare_part
 def smallest(g):
     """The class with the smallest gradient."""
     best = 0
@@ -83,7 +83,7 @@ def smallest(g):
     return best
 
 
-@kernel
+@bare_part
 def smallest_held(patterns, p, g):
     """Place in the list of pattern p of the class with the smallest gradient."""
     best = 0
@@ -94,7 +94,7 @@ def smallest_held(patterns, p, g):
     return best
 
 
-@kernel
+@bare_part
 def place_of(patterns, p, m):
     """Where pattern p lists class m, or -1."""
     for t in range(patterns.held[p]):
@@ -103,7 +103,7 @@ def place_of(patterns, p, m):
     return -1
 
 
-@kernel
+@bare_part
 def add_vector(model, patterns, p, m, g, counts):
     """List class m, with coefficient 0, at pattern p; returns its place."""
     t = patterns.held[p]
@@ -115,7 +115,7 @@ def add_vector(model, patterns, p, m, g, counts):
     return t
 
 
-@kernel
+@bare_part
 def remove_vector(model, patterns, p, t, counts):
     """Class t of pattern p is no support vector any more."""
     unlink(model, patterns, p, t)
@@ -125,7 +125,7 @@ def remove_vector(model, patterns, p, t, counts):
     counts[VECTORS] -= 1
 
 
-@kernel
+@bare_part
 def drop(model, patterns, store, block, p, counts):
     """Pattern p leaves; the last one takes its slot."""
     for t in range(patterns.held[p] - 1, -1, -1):
@@ -138,14 +138,15 @@ def drop(model, patterns, store, block, p, counts):
         patterns.ids[p], patterns.label[p] = patterns.ids[last], patterns.label[last]
         patterns.cost[p], patterns.square[p] = patterns.cost[last], patterns.square[last]
         patterns.held[p] = patterns.held[last]
-        patterns.classes[p] = patterns.classes[last]
-        patterns.beta[p] = patterns.beta[last]
+        for t in range(patterns.classes.shape[1]):
+            patterns.classes[p, t] = patterns.classes[last, t]
+            patterns.beta[p, t] = patterns.beta[last, t]
         store_move(store, last, p)
     patterns.held[last] = 0
     counts[PATTERNS] = last
 
 
-@kernel
+@bare_part
 def remember_slot(block, identity, p):
     """Rows of this block know their slot; patterns of earlier chunks have no row here."""
     i = identity - block.base
@@ -153,7 +154,7 @@ def remember_slot(block, identity, p):
         block.slot_of[i] = p
 
 
-@kernel
+@bare_part
 def smo_step(model, patterns, store, p, r, plus, minus, difference, tally):
     """Move the coefficients of two listed classes of pattern p (Algorithm 1).
 
@@ -179,13 +180,13 @@ def smo_step(model, patterns, store, p, r, plus, minus, difference, tally):
     return beta[p, 0] > 0.0 and patterns.held[p] > 1
 
 
-@kernel
+@bare_part
 def pattern_width(store, p):
     """Stored entries of the row in slot p."""
     return row_size(store, slot_row(store, p))
 
 
-@kernel
+@bare_part
 def select_new(model, patterns, store, block, t, limits, norms, tally):
     """Algorithm 2, of an example that is no support pattern: admit it if a step pays.
 
@@ -214,7 +215,7 @@ def select_new(model, patterns, store, block, t, limits, norms, tally):
     return p, difference
 
 
-@kernel
+@bare_part
 def select_old(model, patterns, store, p, r, limits, tally):
     """Algorithm 3: places of the classes to step along, and the violation."""
     counts, g = tally.counts, tally.g
@@ -231,7 +232,7 @@ def select_old(model, patterns, store, p, r, limits, tally):
     return plus, minus, difference
 
 
-@kernel
+@bare_part
 def select_held(model, patterns, store, p, tally):
     """Algorithm 4: places of the classes to step along, the violation, and the cost."""
     g = tally.g
@@ -242,7 +243,7 @@ def select_held(model, patterns, store, p, tally):
     return plus, minus, g[patterns.classes[p, plus]] - g[patterns.classes[p, minus]], cost
 
 
-@kernel
+@bare_part
 def cheapest_pattern(model, patterns, store, tally):
     """The pattern whose removal lowers the dual least."""
     g = tally.g
@@ -259,7 +260,7 @@ def cheapest_pattern(model, patterns, store, tally):
     return cheapest
 
 
-@kernel
+@bare_part
 def clear(model, patterns, store, p, r, tally):
     """All coefficients of pattern p become 0 together: they summed to zero, and so does nothing."""
     for t in range(patterns.held[p]):

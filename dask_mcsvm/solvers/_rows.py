@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numba import types
 
-from ._jit import bare_by_type, bare_kernel, kernel
+from ._jit import bare_by_type, bare_kernel, bare_part, kernel
 from ._simd import (
     LANES,
     WIDEST,
@@ -135,7 +135,7 @@ def _row_scores(rows, i, W, tau, s):
     return csr
 
 
-@bare_kernel
+@bare_part
 def scores(values, columns, begin, end, W, tau, s):
     """s = tau W[-1] + Σ_p values[p] W[columns[p]] (a dense row has columns None)."""
     k = W.shape[1]
@@ -157,7 +157,7 @@ def scores(values, columns, begin, end, W, tau, s):
         scores_1(values, columns, begin, end, W, tau, m, k, s)
 
 
-@bare_kernel
+@bare_part
 def few_scores(values, columns, begin, end, W, tau, s):
     """The same where the classes do not fill a vector."""
     k, last = W.shape[1], W.shape[0] - 1
@@ -190,7 +190,7 @@ def _row_scores_of(rows, i, W, tau, classes, q, s):
     return csr
 
 
-@bare_kernel
+@bare_part
 def scores_of(values, columns, begin, end, W, tau, classes, q, s):
     """s[c] = tau W[-1, classes[c]] + Σ_p values[p] W[columns[p], classes[c]] for c < q."""
     c = 0
@@ -237,7 +237,7 @@ def _row_update(rows, i, W, tau, classes, delta, q):
     return csr
 
 
-@bare_kernel
+@bare_part
 def update(values, columns, begin, end, W, tau, classes, delta, q):
     """W[columns[p], classes[c]] += values[p] delta[c] for c < q, and tau delta[c] in the last row.
 
@@ -260,7 +260,7 @@ def update(values, columns, begin, end, W, tau, classes, delta, q):
             W[W.shape[0] - 1, classes[c]] += tau * delta[c]
 
 
-@bare_kernel
+@bare_part
 def add_shared(values, columns, begin, end, W, tau, classes, delta, q):
     """The same while other threads add to W, but for its last row."""
     c = 0
@@ -299,7 +299,7 @@ def updates_all(W):
     return LANES <= W.shape[1] <= LANES * WIDEST
 
 
-@bare_kernel
+@bare_part
 def update_all(values, columns, begin, end, W, tau, delta):
     """W[columns[p]] += values[p] delta, and tau delta in the last row."""
     k = W.shape[1]

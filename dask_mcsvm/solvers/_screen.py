@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import bare_by_type, bare_kernel
+from ._jit import bare_by_type, bare_kernel, bare_part
 from ._simd import LANES, largest_of_vectors
 from ._steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
 
@@ -62,7 +62,7 @@ def take_largest(s, above, classes, sc, q, fresh):
     return q
 
 
-@bare_kernel
+@bare_part
 def take_listed(s, classes, sc, q):
     """Move the scores of the listed classes to the list, so that the rest can be screened."""
     for c in range(q):

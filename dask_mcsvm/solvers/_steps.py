@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import bare_by_type, bare_kernel
+from ._jit import bare_by_type, bare_kernel, bare_part
 
 
 class CS(NamedTuple):
@@ -117,7 +117,7 @@ def step(loss, sc, a, q, C, A, delta, v, out):
     """
 
 
-@bare_kernel
+@bare_part
 def box_violation(g, alpha, C):
     """How far one variable of a box is from optimal (docs/math.md, violations)."""
     if alpha <= 0:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import kernel
+from ._jit import kernel, part
 from ._prefetch import AHEAD, prefetch, prefetch_row
 from ._rows import as_rows, read_only, row_axpy, row_dot, square_norms
 
@@ -39,7 +39,7 @@ def make_block(X, y, C, tau):
     )
 
 
-@kernel
+@part
 def upper(C, like):
     """The end of a variable's box as it is stored: C rounded to the type of ``like``."""
     return np.float64(like.dtype.type(C))
@@ -60,7 +60,7 @@ def shuffle(order, count, state):
     return state
 
 
-@kernel
+@part
 def fetch_visit(block, ids, alpha, soon, later):
     """Fetch the row of variable ``soon``, and the entry of the lists that says which is next."""
     prefetch(ids, later)
@@ -146,7 +146,7 @@ def look(block, m, ids, alpha, w, slack, awake):
     return gap
 
 
-@kernel
+@part
 def is_awake(a, C, g, slack):
     """Free, or at a bound that a change of g by less than ``slack`` would make it leave [AWAKE]."""
     if a <= 0:

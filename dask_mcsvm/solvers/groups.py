@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._jit import by_type, kernel
+from ._jit import by_type, kernel, part
 from ._rows import row_scores, row_scores_of, row_update
 from ._steps import CS, OVR, WW, box_violation
 from .sdm import Data, make_scratch
@@ -35,7 +35,7 @@ def make_group_scratch(widest, dtype):
     return make_scratch(widest, np.dtype(dtype))
 
 
-@kernel
+@part
 def grow_older(rest, rows):
     """One more visit in which the variables of these rows have not moved, until they do."""
     for t in range(rows.size):
@@ -44,7 +44,7 @@ def grow_older(rest, rows):
                 rest[rows[t], m] += 1
 
 
-@kernel
+@part
 def list_scores(data, i, W, skip, rest, patience, scratch):
     """List the classes of a group that do not rest, and their scores, from position 1.
 
@@ -72,7 +72,7 @@ def list_scores(data, i, W, skip, rest, patience, scratch):
     return q, width
 
 
-@kernel
+@part
 def keep_moved(alpha, rest, i, scratch, q):
     """Store a[1:q] of row i; what moved comes first in the list. Returns where that ends."""
     classes, a, delta = scratch.classes, scratch.a, scratch.delta
@@ -96,7 +96,7 @@ def _own_sign(loss):
     return (lambda loss: 1) if loss.instance_class is OVR else (lambda loss: 0)
 
 
-@kernel
+@part
 def clip_row(loss, data, i, W, alpha, rest, patience, scratch):
     """One example against the classes of one group where classes are independent [OVR-S] [AVG].
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 
 from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store, lists_prefetch
-from ._jit import bare_by_type, bare_kernel, kernel
+from ._jit import bare_by_type, bare_kernel, bare_part, kernel
 from ._rows import (
     Shared,
     place_prefetch,
@@ -78,9 +78,9 @@ def make_scratch(k: int, dtype: np.dtype) -> Scratch:
     )
 
 
-@bare_kernel
-def move_weights(data, i, W, shift, loss, scratch, q):
-    """W += what the step of example i found."""
+@bare_part
+def move_weights(data, i, W, shift, k, scratch, q):
+    """W += what the step of example i found; it is the same code for all losses."""
     classes, delta, moved = scratch.classes, scratch.delta, scratch.out[4]
     touched = 0
     for c in range(q):
@@ -91,7 +91,7 @@ def move_weights(data, i, W, shift, loss, scratch, q):
             touched += 1
     add_to_weights(data, i, W, scratch, touched)
     if shift.size > 0 and moved != 0:
-        add_to_common(data, i, W, shift, scratch, scratch.a.dtype.type(moved / loss.k))
+        add_to_common(data, i, W, shift, scratch, scratch.a.dtype.type(moved / k))
 
 
 def add_to_weights(data, i, W, scratch, touched):
@@ -156,7 +156,7 @@ def prefer(frequencies, i, gain, moved):
     average[0] += (gain - average[0]) / span
 
 
-@bare_kernel
+@bare_part
 def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
     """The step itself: solve the first q listed classes, move W, store the list if any moved.
 
@@ -167,12 +167,12 @@ def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
         scratch.v, scratch.out,
     )  # fmt: skip
     if changed > 0:
-        move_weights(data, i, W, shift, loss, scratch, q)
+        move_weights(data, i, W, shift, loss.k, scratch, q)
         alpha_store(alpha, i, scratch.classes, scratch.a, stored)
     return changed > 0
 
 
-@bare_kernel
+@bare_part
 def look_ahead(data, order, t, W, alpha):
     """Fetch what later visits read: rows come in random order.
 
@@ -230,7 +230,7 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
     return order.size, total, worst, (order.size - begin) * k
 
 
-@bare_kernel
+@bare_part
 def all_scores(data, i, W, shift, s):
     """Scores of all classes, LLW's common shift included."""
     row_scores(data.rows, i, W, data.tau, s)
@@ -240,7 +240,7 @@ def all_scores(data, i, W, shift, s):
             s[m] += common
 
 
-@bare_kernel
+@bare_part
 def listed_scores(data, i, W, shift, classes, q, sc):
     """Scores of the first q listed classes."""
     row_scores_of(data.rows, i, W, data.tau, classes, q, sc)

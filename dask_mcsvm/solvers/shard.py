@@ -19,6 +19,7 @@ from dask_mcsvm.formulations import FORMULATIONS
 
 from ._alpha import SparseAlpha, compact_alpha, gather_alpha
 from ._jit import kernel
+from ._rows import read_only
 from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import examine, weights_block
@@ -285,8 +286,8 @@ def shard_columns(
     """
     loss, scratch = LOSSES[formulation](k), make_scratch(k, data.C.dtype)
     linear: float = weights_block(
-        loss, data.rows, data.y, C, data.tau, shard.alpha, first, first + W.shape[1], W, shift,
-        scratch,
+        loss, data.rows, data.y, read_only(C), data.tau, shard.alpha, first, first + W.shape[1],
+        W, shift, scratch,
     )  # fmt: skip
     return linear
 
@@ -297,5 +298,8 @@ def examine_shard(
     """Loss and gap of every row at W in float64; returns the shard and Σ C_i loss_i."""
     seen = np.empty_like(shard.seen)
     loss, scratch = LOSSES[formulation](W.shape[1]), make_scratch(W.shape[1], W.dtype)
-    examine(loss, data.rows, data.y, C, data.tau, shard.alpha, W, 0, data.y.size, seen, scratch)
+    examine(
+        loss, data.rows, data.y, read_only(C), data.tau, shard.alpha, W, 0, data.y.size, seen,
+        scratch,
+    )  # fmt: skip
     return shard._replace(seen=seen), float(C @ seen[:, 0])

@@ -35,12 +35,14 @@ def rows(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in lines if row and row[0] in names}
 
 
+@pytest.mark.scripts
 def test_demo_succeeds_and_warns_of_nothing(demo: subprocess.CompletedProcess[str]) -> None:
     # What takes longer than ten seconds says how far it is.
     lines = [line for line in demo.stderr.splitlines() if not re.search(r"epoch \S+  \S+ s", line)]
     assert (demo.returncode, lines) == (0, [])
 
 
+@pytest.mark.scripts
 def test_demo_certifies_every_model(demo: subprocess.CompletedProcess[str]) -> None:
     table = rows(demo.stdout)
     assert [(name, row[0]) for name, row in table.items()] == [
@@ -52,6 +54,7 @@ def test_demo_certifies_every_model(demo: subprocess.CompletedProcess[str]) -> N
         assert float(accuracy) > 0.8
 
 
+@pytest.mark.scripts
 def test_demo_leaves_a_model_and_a_report(
     demo: subprocess.CompletedProcess[str], folder: Path
 ) -> None:
@@ -62,6 +65,7 @@ def test_demo_leaves_a_model_and_a_report(
     assert (folder / "report.html").read_text("utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.scripts
 def test_demo_prints_python_that_does_the_same(
     demo: subprocess.CompletedProcess[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -124,8 +124,7 @@ def test_input_never_changed(blobs, formulation, layout):
         assert all(vars(rows)[name] is value for name, value in attributes.items())
 
 
-@pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("layout", "dtype"), [("dense", np.float32), ("csr", np.float64)])
 def test_read_only_input(blobs, formulation, layout, dtype):
     X, y = blobs(dtype=dtype)
     rows = X if layout == "dense" else sp.csr_array(X)

@@ -1,5 +1,6 @@
 """scikit-learn's own checks, on every formulation and on the estimator as it comes."""
 
+from estimators.fitted_checks import parametrize_with_fitted_checks
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -28,8 +29,8 @@ def expected_failures(_estimator):
     return dict.fromkeys(TO_1E_7, WITHIN_TOL)
 
 
-@parametrize_with_checks(EXACT)
-def test_every_formulation_passes_every_check(estimator, check):
+@parametrize_with_fitted_checks(EXACT)
+def test_every_formulation_passes_every_check_of_what_is_fitted(estimator, check):
     if check.func.__name__ in TO_1E_7:
         estimator = clone(estimator).set_params(solver="sdm")
     check(estimator)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.scripts
+
 HERE = Path(__file__).parent
 
 FAULTS = """

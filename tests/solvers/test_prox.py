@@ -9,6 +9,7 @@ from solvers.small import NAMES
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers._jit import kernel
+from dask_mcsvm.solvers._rows import read_only
 from dask_mcsvm.solvers._steps import LOSSES
 from dask_mcsvm.solvers.splitting.newton import (
     ConjugateGradients,
@@ -105,7 +106,7 @@ def random_block(name, m=30, seed=0):
     for i in range(m):
         prox(LOSSES[name](K), scores[i], y[i], 0.4, fixed[i])
     C = rng.choice([0.25, 1.0, 3.0], m)
-    return centred(name, rng.normal(size=(m, K))), fixed, y, C, rng
+    return centred(name, rng.normal(size=(m, K))), fixed, read_only(y), read_only(C), rng
 
 
 @every_formulation

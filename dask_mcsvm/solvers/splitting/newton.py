@@ -107,9 +107,10 @@ def free_rows(loss, active, y, C, b, start, members, weights):
     for i in active:
         for c in range(free_classes(loss, b[i], y[i], classes)):
             place[classes[c] + 1] += 1
+    start[0] = 0  # one by one: start[:] = place compiles a text for arrays of unlike length
     for m in range(loss.k):
         place[m + 1] += place[m]
-    start[:] = place
+        start[m + 1] = place[m + 1]
     for i in active:
         q = free_classes(loss, b[i], y[i], classes)
         for c in range(q):
@@ -252,10 +253,10 @@ def curvature_blocks(
     size = active.size if shared else free
     members, weights, start = active, np.empty(size), np.array([0, size])
     if shared:
-        mean_weights(loss, active, rows.y, rows.C, rows.b, weights)
+        mean_weights(loss, active, read_only(rows.y), rows.C, rows.b, weights)
     else:
         start, members = np.empty(loss.k + 1, np.int64), np.empty(size, np.int64)
-        free_rows(loss, active, rows.y, rows.C, rows.b, start, members, weights)
+        free_rows(loss, active, read_only(rows.y), rows.C, rows.b, start, members, weights)
     kernel_rows = as_rows(rows.X)
     for a, z in pairwise(start):
         yield sampled_gram(rows.X, kernel_rows, rows.tau, members[a:z], weights[a:z])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_mcsvm.solvers._jit import by_type, kernel
+from dask_mcsvm.solvers._jit import by_type, kernel, part
 from dask_mcsvm.solvers._steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
 
 
@@ -49,7 +49,7 @@ def repair_row(loss, a, y, C, b):
     """
 
 
-@kernel
+@part
 def best_rival(v, y):
     """The largest of the rivals' entries."""
     best = -np.inf
