@@ -93,11 +93,11 @@ def join_chunks(rows: Rows, n_blocks: int, run: str) -> Rows:
     if n_blocks >= len(rows.keys):
         return rows
     graph, keys, sizes = dict(rows.graph), [], []
-    for b, part in enumerate(np.array_split(np.arange(len(rows.keys)), n_blocks)):
+    for b, part in enumerate(rows.parts(n_blocks)):
         key = ("join-rows", run, b)
-        graph[key] = Task(key, join_blocks, List(*(TaskRef(rows.keys[c]) for c in part.tolist())))
+        graph[key] = Task(key, join_blocks, List(*(TaskRef(rows.keys[c]) for c in part)))
         keys.append(key)
-        sizes.append(sum(rows.sizes[c] for c in part.tolist()))
+        sizes.append(sum(rows.sizes[c] for c in part))
     return replace(rows, graph=graph, keys=tuple(keys), sizes=tuple(sizes))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +64,15 @@ class Rows:
     def n(self) -> int:
         """Rows of all chunks."""
         return sum(self.sizes)
+
+    def parts(self, count: int) -> list[range]:
+        """Neighbouring chunks in so many parts of like numbers of rows, none without a chunk."""
+        ends, chunks = np.cumsum([0, *self.sizes]), len(self.sizes)
+        cuts = [0]
+        for part in range(1, count):
+            nearest = int(np.abs(ends - ends[-1] * part / count).argmin())
+            cuts.append(min(max(nearest, cuts[-1] + 1), chunks - (count - part)))
+        return [range(*pair) for pair in pairwise([*cuts, chunks])]
 
 
 def row_blocks(

@@ -126,8 +126,7 @@ class ChunkedSplitting:
     def data(self) -> Graph:
         """The rows in blocks; stages refer to them by key."""
         graph = dict(self.rows.graph)
-        parts = np.array_split(np.arange(len(self.rows.keys)), len(self.held))
-        for key, part in zip(self.held, parts, strict=True):
+        for key, part in zip(self.held, self.rows.parts(len(self.held)), strict=True):
             chunks = List(*(TaskRef(self.rows.keys[c]) for c in part))
             graph[key] = Task(key, join_small_chunks, chunks)
         return graph
@@ -164,10 +163,12 @@ class ChunkedSplitting:
         """
         graph: Graph = {}
         state, seen = {"newton": self._key("warm-newton")}, []
-        parts = np.array_split(np.arange(len(shards)), len(self.held))
+        # Shards of whole blocks, or of the chunks that are joined to them.
+        is_whole = len(shards) == len(self.held)
+        parts = [[p] for p in range(len(shards))] if is_whole else self.rows.parts(len(self.held))
         for p, (block, part) in enumerate(zip(self.held, parts, strict=True)):
             taken, weighed = self._key("take", p), self._key("weigh", p)
-            alphas = List(*(TaskRef(shards[c]) for c in part.tolist()))
+            alphas = List(*(TaskRef(shards[c]) for c in part))
             graph[taken] = Task(taken, take_shards, TaskRef(block), alphas, self.newton)
             graph[weighed] = Task(weighed, weigh_rows, TaskRef(block), TaskRef(taken), self.newton)
             state[f"rows-{p}"] = taken

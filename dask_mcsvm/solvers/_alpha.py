@@ -234,7 +234,8 @@ def copy_lists(part, place, targets, out):
 def deal_lists(alpha: SparseAlpha, owner: np.ndarray, owners: int) -> list[SparseAlpha]:
     """The same lists, each owner's in pools of its own; start, size and room stay common."""
     shared = alpha._replace(start=alpha.start.copy(), room=alpha.room.copy())
-    return [tidy_pool(shared, np.flatnonzero(owner == t), 2**12) for t in range(owners)]
+    mine = [np.flatnonzero(owner == t) for t in range(owners)]
+    return [tidy_pool(shared, rows, 4 * rows.size + 2**12) for rows in mine]
 
 
 def tidy_pool(alpha: SparseAlpha, mine: np.ndarray, spare: int) -> SparseAlpha:

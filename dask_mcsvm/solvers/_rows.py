@@ -367,8 +367,10 @@ def _place_prefetch(rows, i):
 
 @bare_by_type(weights_prefetch)
 def _weights_prefetch(rows, i, W):
-    if isinstance(rows, types.Array) or not isinstance(W, types.Array):
+    if isinstance(rows, types.Array):
         return lambda rows, i, W: None
+    if not isinstance(W, types.Array):
+        return lambda rows, i, W: weights_prefetch(rows, i, W.W)
 
     def csr(rows, i, W):
         _, indices, indptr = rows

@@ -22,11 +22,14 @@ from typing import Any
 
 from . import _lock
 from ._arrays import check_name, is_name, read_store, write_store
-from ._format import CHECKPOINT, FORMAT_VERSION, check_sizes, is_count, read_marker, saying_where
+from ._format import CHECKPOINT, check_sizes, is_count, read_marker, saying_where
 from ._json import parse_json
 from ._place import NotAFileError, Place, as_place
 
 POINTER = "checkpoint.json"
+#: Of what solvers keep; models and datasets have a version of their own. 2: shards without the
+#: share of a visit that was due.
+STATE_VERSION = 2
 _GENERATION = re.compile(r"generation-(\d{6,})")
 
 BlockRecord = dict[str, Any]
@@ -183,7 +186,7 @@ class Checkpoint:
                 write_store(place, CHECKPOINT, arrays or {}, meta, body={"blocks": blocks})
                 pointer = {
                     "kind": CHECKPOINT.name,
-                    "format_version": FORMAT_VERSION,
+                    "format_version": STATE_VERSION,
                     "generation": generation,
                     "crc32": zlib.crc32(place.read_bytes("zarr.json")),
                 }
@@ -293,8 +296,8 @@ class Checkpoint:
             version = pointer["format_version"]
         except (ValueError, LookupError, TypeError):
             raise CHECKPOINT.fault(self._place, f"{POINTER} is damaged") from None
-        if version != FORMAT_VERSION:
-            found = f"format_version is {version!s:.40}, this release reads {FORMAT_VERSION}"
+        if version != STATE_VERSION:
+            found = f"format_version is {version!s:.40}, this release reads {STATE_VERSION}"
             raise CHECKPOINT.fault(self._place, found)
         generation, crc = pointer.get("generation"), pointer.get("crc32")
         is_ours = pointer.get("kind") == CHECKPOINT.name

@@ -125,3 +125,20 @@ def test_joined_chunks_hold_the_same_rows_in_the_same_order(chunks, n_blocks):
     np.testing.assert_array_equal(np.concatenate([b.ids for b in blocks]), np.arange(toy.n))
     np.testing.assert_array_equal(np.concatenate([b.y for b in blocks]), toy.y)
     np.testing.assert_array_equal(np.vstack([b.X.toarray() for b in blocks]), toy.X)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "count", "firsts"),
+    [
+        ((5, 5, 5, 5), 2, [0, 2]),
+        ((90, 10, 50, 50), 2, [0, 2]),  # rows count, not chunks
+        ((97, 1, 1, 1), 2, [0, 1]),
+        ((1, 1, 1, 97), 2, [0, 3]),
+        ((0, 0, 0), 3, [0, 1, 2]),
+        ((100, 1, 1), 3, [0, 1, 2]),  # none without a chunk
+    ],
+)
+def test_parts_have_like_numbers_of_rows(chunks, count, firsts):
+    parts = Toy(n=sum(chunks), chunks=chunks).rows().parts(count)
+    assert [part.start for part in parts] == firsts
+    assert [c for part in parts for c in part] == list(range(len(chunks)))

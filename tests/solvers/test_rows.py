@@ -14,7 +14,7 @@ from dask_mcsvm.solvers._rows import (
     updates_all,
 )
 from dask_mcsvm.solvers._screen import largest
-from dask_mcsvm.solvers.sdm import prefer
+from dask_mcsvm.solvers.sdm import Frequencies, prefer
 
 CLASSES = [1, 2, 7, 8, 9, 15, 16, 17, 20, 24, 25, 31, 32, 33, 40, 64, 65, 77, 131]
 
@@ -113,14 +113,15 @@ def test_the_largest_score_is_found_wherever_it_is():
 
 def test_preferences_follow_gains_within_their_bounds():
     preference, average = np.ones(2), np.array([1.0])
+    frequencies = Frequencies(preference, average, 2)
     for gain, moved in ((4.0, True), (0.25, True), (0.0, False), (-1e-12, True)):
         before = preference.copy()
-        prefer(preference, average, 0, gain, moved)
+        prefer(frequencies, 0, gain, moved)
         assert (preference[0] > before[0]) == (gain > 1)
         assert preference[1] == 1
         assert np.isfinite(average[0])
     for _ in range(100):
         average[0] = 1.0
-        prefer(preference, average, 0, 100.0, True)
-        prefer(preference, average, 1, 0.0, False)
+        prefer(frequencies, 0, 100.0, True)
+        prefer(frequencies, 1, 0.0, False)
     assert (preference[0], preference[1]) == (5.0, 0.01)

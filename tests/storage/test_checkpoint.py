@@ -348,7 +348,7 @@ def test_damage_to_the_pointer():
     pointer = Path("fit/checkpoint.json")
     good = json.loads(pointer.read_text())
     pointer.write_text(json.dumps({**good, "format_version": 7}))
-    with says(f"fit: format_version is 7, this release reads 1; {AGAIN}"):
+    with says(f"fit: format_version is 7, this release reads 2; {AGAIN}"):
         checkpoint.read()
     pointer.write_text("")
     with says(f"fit: checkpoint.json is damaged; {AGAIN}"):

@@ -23,8 +23,8 @@ def plan(k=20, options=None, **shape):
 @pytest.mark.parametrize(
     ("shape", "lanes", "blocks", "slices"),
     [
-        ({}, 1, 1, 5),
-        (BIG, 1, 1, 5),
+        ({}, 1, 1, 1),
+        (BIG, 1, 1, 1),
         (BIG | {"d": 5000, "k": 150}, 2, 2, 20),  # more work, and a smaller W to copy
         (BIG | {"nnz": 10**9, "chunks": 100}, 4, 100, 40),  # too many bytes to be joined
         (BIG | {"nnz": 140_000_000, "chunks": 3}, 1, 3, 40),
@@ -41,7 +41,7 @@ def test_blocks_lanes_and_slices(shape, lanes, blocks, slices):
 
 def test_the_plan_in_words_says_where_the_rows_are():
     one = plan()
-    assert "schedule     1 block of rows on one worker at a time, 5 steps an epoch" in str(one)
+    assert "schedule     1 block of rows on one worker at a time, an epoch is one task" in str(one)
     assert "3 blocks of rows one after another, " in str(replace(one, blocks=3))
     assert "8 blocks of rows, 2 side by side, " in str(replace(one, blocks=8, lanes=2))
 
