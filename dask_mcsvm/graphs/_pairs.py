@@ -112,11 +112,14 @@ def meet(
     meeting: Meeting,
     classes: Sequence[Classes],
     tau: float,
+    after: Tally | None = None,
 ) -> tuple[RoundWeights | PairDuals, ...]:
     """Visit two groups, or one alone: their new weights, then their new duals [ROUNDS].
 
-    What it did is counted for the first of them.
+    What it did is counted for the first of them. ``after`` is what the rounds before came to: the
+    barrier that a visit waits for, and nothing that it reads.
     """
+    del after
     theta = meeting.theta if tau != 0 else 1.0
     W = np.concatenate([group.W for group in groups], axis=1)
     trade = Trade(theta, all_bias(groups))

@@ -4,9 +4,9 @@ With w_bar held fixed the classes are independent, and a group visits some rows 
 Then w_bar becomes the mean of all u_m = Σ_i alpha_im x_i: the columns of W are centred. That needs
 every group, and is a tree of sums with bounded fan-in; nobody holds more than a few vectors.
 
-    llw-visit  0 ─ llw-sum  0 ─┐                           ┌─ llw-visit  0
-    llw-visit  1 ─ llw-sum  1 ─┼─ llw-average ─ llw-average ┼─ llw-visit  1
-    llw-visit  2 ─ llw-sum  2 ─┘        (a tree)           └─ llw-visit  2
+    llw-visit  0 ─ llw-sum  0 ─┐                                  ┌─ llw-visit  0
+    llw-visit  1 ─ llw-sum  1 ─┼─ (a tree) ─ llw-average-e3-r7 ───┼─ llw-visit  1
+    llw-visit  2 ─ llw-sum  2 ─┘                                  └─ llw-visit  2
 
 Both halves raise one function, jointly concave in alpha and w_bar. Its maximum over w_bar is the
 dual, where every epoch begins and ends: the dual never falls [AVG].
@@ -94,7 +94,7 @@ class Averaging(ClipSolver):
                     self._add_step(graph, key, left, visit, *before)
                     before = []
             beyond = BEYOND if s + 1 < len(slices) else 1.0
-            barrier = [self._average(graph, left, beyond, f"llw-average-{epoch}", s)]
+            barrier = [self._average(graph, left, beyond, f"llw-average-e{epoch}-r{s}")]
         for g in groups:
             key = (f"llw-centred-{epoch}", self.run, g)
             graph[key] = Task(key, centre, TaskRef(left[f"weights-{g}"]), *barrier, counts=g == 0)
@@ -115,22 +115,20 @@ class Averaging(ClipSolver):
         slices = np.array_split(order, min(self.slices, len(visits)))
         return [[visits[v] for v in piece] for piece in slices]
 
-    def _average(
-        self, graph: Graph, weights: State, beyond: float, name: str, *place: int
-    ) -> TaskRef:
+    def _average(self, graph: Graph, weights: State, beyond: float, name: str) -> TaskRef:
         """The barrier: a tree of sums over the groups; its root is an `Average`."""
         keys: list[Key] = []
         for g in range(len(self.groups)):
-            keys.append((name.replace("average", "sum"), self.run, *place, g))
+            keys.append((name.replace("average", "sum"), self.run, g))
             graph[keys[-1]] = Task(keys[-1], sum_columns, TaskRef(weights[f"weights-{g}"]))
         level = 0
         while len(keys) > FAN_IN:
             pieces = [keys[p : p + FAN_IN] for p in range(0, len(keys), FAN_IN)]
-            keys = [(name, self.run, *place, level, p) for p in range(len(pieces))]
+            keys = [(name, self.run, level, p) for p in range(len(pieces))]
             for key, piece in zip(keys, pieces, strict=True):
                 graph[key] = Task(key, add_vectors, List(*map(TaskRef, piece)))
             level += 1
-        root: Key = (name, self.run, *place)
+        root: Key = (name, self.run)
         graph[root] = Task(root, average, List(*map(TaskRef, keys)), self.rows.n_classes, beyond)
         return TaskRef(root)
 

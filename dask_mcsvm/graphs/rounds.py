@@ -1,14 +1,14 @@
 """Weston-Watkins by rounds of class groups, one epoch as one graph (Alber et al., Algorithm 4).
 
 A visit of the groups (a, b) changes alpha_im with both y_i and m in a or b. It reads W_a, W_b and
-the rows of a and b, nothing else, so the visits of a round run side by side. There is no barrier
-task: a visit waits for the weights that the round before left behind.
+the rows of a and b, nothing else, so the visits of a round run side by side. ``ww-round`` is the
+barrier: it sums what the visits of a round did, and those of the next one wait for it.
 
-    group-rows  a ───────────────┐
-    ww-weights  a (round r - 1) ─┤                ┌─ ww-weights  a (round r)
-    ww-duals    a, b (epoch - 1) ┼─ ww-pair  a, b ┼─ ww-duals    a, b
-    ww-weights  b (round r - 1) ─┤                └─ ww-weights  b (round r)
-    group-rows  b ───────────────┘
+    group-rows  a ───────────────┐                ┌─ ww-weights  a ── ww-met ─┐
+    ww-weights  a ───────────────┤                │                           ├─ ww-round-e3-r0
+    ww-duals    a, b (epoch - 1) ┼─ ww-pair  a, b ┼─ ww-duals    a, b         │
+    ww-weights  b ───────────────┤                └─ ww-weights  b            │
+    group-rows  b ───────────────┘                   (another pair) ─ ww-met ─┘
 
 Where a group has its rows in several blocks, a visit is a chain of tasks, one block of each side
 at a time. The variables of a group's rows for its own classes take part in every visit and travel
@@ -17,7 +17,7 @@ with its weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -135,8 +135,10 @@ class Rounds:
         graph: Graph = {}
         left = dict(state)
         met: set[int] = set()
-        for part in range(self.slices):
-            for r, pairs in enumerate(self._shuffled_rounds(epoch, part)):
+        after: TaskRef | None = None
+        rounds = [self._shuffled_rounds(epoch, part) for part in range(self.slices)]
+        for part, mine in enumerate(rounds):
+            for r, pairs in enumerate(mine):
                 for members in pairs:
                     for step in range(self._steps(members)):
                         meeting = Meeting(
@@ -146,7 +148,10 @@ class Rounds:
                         )  # fmt: skip
                         met |= set(members)
                         key = (f"ww-pair-{epoch}", self.run, part, r, *members, step)
-                        self._add_meeting(graph, key, left, meeting)
+                        self._add_meeting(graph, key, left, meeting, after)
+                number = part * len(mine) + r
+                if number + 1 < self.slices * len(mine):  # the report ends the last one
+                    after = self._close_round(graph, left, pairs, epoch, number)
         return Stage(graph, left, self._add_report(graph, left, f"ww-report-{epoch}"))
 
     def certify(self, state: State, epoch: int) -> Stage:
@@ -192,11 +197,31 @@ class Rounds:
 
     # -- parts of a graph --------------------------------------------------------------------------
 
-    def _add_meeting(self, graph: Graph, key: Key, state: dict[str, Key], meeting: Meeting) -> None:
+    def _close_round(
+        self, graph: Graph, state: State, pairs: Iterable[tuple[int, ...]], epoch: int, number: int
+    ) -> TaskRef:
+        """The barrier after a round: what has been done so far, of every pair."""
+        name = f"e{epoch}-r{number}"
+        tallies = [
+            pick(graph, (f"ww-met-{name}", self.run, *pair), state[f"weights-{pair[0]}"], 1)
+            for pair in pairs
+        ]
+        key = (f"ww-round-{name}", self.run)
+        graph[key] = Task(key, sum_tallies, List(*map(TaskRef, tallies)))
+        return TaskRef(key)
+
+    def _add_meeting(
+        self,
+        graph: Graph,
+        key: Key,
+        state: dict[str, Key],
+        meeting: Meeting,
+        after: TaskRef | None,
+    ) -> None:
         """Add one step of a visit and pick its results; `state` moves on."""
         members, step = meeting.groups, meeting.step
         graph[key] = Task(
-            key, meet, *self._arguments(state, state, members, step), meeting=meeting,
+            key, meet, *self._arguments(state, state, members, step), meeting=meeting, after=after,
             **self._common(members),
         )  # fmt: skip
         name, *rest = key

@@ -18,13 +18,13 @@ def epoch_of(n_groups=3, *, chunks=(5, 0, 7), slices=4):
 @pytest.mark.parametrize("n_groups", [2, 8, 9, 70])
 def test_the_barrier_is_a_tree_with_bounded_fan_in(n_groups):
     graph = epoch_of(n_groups, slices=1).graph
-    tree = {key: task for key, task in graph.items() if key[0] == "llw-average-3"}
+    tree = {key: task for key, task in graph.items() if key[0] == "llw-average-e3-r0"}
     assert max(len(task.dependencies) for task in tree.values()) <= FAN_IN
-    root = ("llw-average-3", "t", 0)
+    root = ("llw-average-e3-r0", "t")
     reached, todo = set(), [root]
     while todo:
         key = todo.pop()
-        if key[0] == "llw-sum-3":
+        if key[0] == "llw-sum-e3-r0":
             reached.add(key[-1])
         elif key in tree:
             todo += tree[key].dependencies
@@ -37,7 +37,7 @@ def test_the_barrier_is_a_tree_with_bounded_fan_in(n_groups):
 )
 def test_every_group_visits_every_chunk_and_waits_for_the_barrier(chunks, slices):
     graph = epoch_of(chunks=tuple(chunks), slices=slices).graph
-    barriers = {key[2] for key in graph if key[0] == "llw-average-3" and len(key) == 3}
+    barriers = {key for key in graph if key[0].startswith("llw-average") and len(key) == 2}
     assert len(barriers) >= slices
     for g in range(3):
         visits = [task for key, task in graph.items() if key[0] == "llw-visit-3" and key[3] == g]
@@ -46,7 +46,7 @@ def test_every_group_visits_every_chunk_and_waits_for_the_barrier(chunks, slices
         assert sorted(seen) == [(c, p) for c in range(len(chunks)) for p in range(parts)]
     for key, task in graph.items():
         if key[0] == "llw-visit-3" and key[2] > 0 and key[4] == 0:
-            assert ("llw-average-3", "t", key[2] - 1) in task.dependencies
+            assert (f"llw-average-e3-r{key[2] - 1}", "t") in task.dependencies
 
 
 def test_columns_are_centred_after_every_epoch():

@@ -45,29 +45,45 @@ def test_every_pair_meets_once_and_no_group_twice_in_a_round(n_groups, slices, s
 def test_blocks_of_rows_make_a_visit_a_chain(counts):
     steps = sum(map(max, combinations(counts, 2)))
     graph = epoch_of(len(counts), n_blocks=tuple(counts)).graph
-    # A visit and the picks of its weights and duals, a tally per group, the report.
-    assert len(graph) == 4 * steps + len(counts) + 1
+    pairs, rounds = len(list(combinations(counts, 2))), len({v[1] for v in visits(graph)})
+    of_last = sum(key[3] == rounds - 1 and key[6] == 0 for key in graph if "ww-pair" in key[0])
+    # A visit and the picks of its weights and duals; a tally per pair and a barrier per round but
+    # the last, which the report ends, after a tally per group.
+    barriers = pairs - of_last + rounds - 1
+    assert len(graph) == 4 * steps + barriers + len(counts) + 1
 
 
 def test_keys_read_well_on_the_dashboard():
     epoch = epoch_of(3)
     names = {key[0] for key in epoch.graph}
-    assert names == {"ww-pair-7", "ww-weights-7", "ww-duals-7", "ww-report-7-part", "ww-report-7"}
+    assert names == {
+        "ww-pair-7", "ww-weights-7", "ww-duals-7", "ww-report-7-part", "ww-report-7",
+        "ww-met-e7-r0", "ww-round-e7-r0", "ww-met-e7-r1", "ww-round-e7-r1",
+    }  # fmt: skip
     assert dask.utils.key_split(("ww-pair-7", "t", 0, 1, 0, 1, 0)) == "ww-pair"
+    assert dask.utils.key_split(("ww-round-e7-r1", "t")) == "ww-round"
 
 
-def test_a_round_waits_for_the_round_before_by_its_weights_alone():
-    epoch = epoch_of(4)
-    graph = epoch.graph
-    order = {r: i for i, r in enumerate(dict.fromkeys(v[1] for v in visits(graph)))}
-    at = {(order[r], g): (r, a, b) for _, r, a, b, _ in visits(graph) for g in {a, b}}
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_round_waits_for_the_barrier_of_the_round_before(slices):
+    graph = epoch_of(4, slices=slices).graph
+    rounds = list(dict.fromkeys(v[:2] for v in visits(graph)))
+    at = {(n, g): (r, a, b) for n, at in enumerate(rounds)
+          for *r, a, b, _ in visits(graph) if tuple(r) == at for g in (a, b)}  # fmt: skip
     for key, task in graph.items():
-        if key[0] != "ww-pair-7" or order[key[3]] == 0:
+        if key[0] != "ww-pair-7":
             continue
-        _, _, _, r, a, b, _ = key
-        weights = [k for k in task.dependencies if k[0] == "ww-weights-7"]
-        came_from = {next(iter(graph[k].dependencies))[3:6] for k in weights}
-        assert came_from == {at[order[r] - 1, a], at[order[r] - 1, b]}
+        number = rounds.index(key[2:4])
+        barriers = {k[0] for k in task.dependencies if k[0].startswith("ww-round")}
+        assert barriers == ({f"ww-round-e7-r{number - 1}"} if number else set())
+        if number:
+            weights = [k for k in task.dependencies if k[0] == "ww-weights-7"]
+            came_from = {next(iter(graph[k].dependencies))[2:6] for k in weights}
+            assert came_from == {(*at[number - 1, g][0], *at[number - 1, g][1:]) for g in key[4:6]}
+    for number in range(len(rounds) - 1):
+        met = graph[f"ww-round-e7-r{number}", "t"].dependencies
+        assert {key[0] for key in met} == {f"ww-met-e7-r{number}"}
+        assert {key[2:] for key in met} == {at[number, g][1:] for g in range(4)}
 
 
 def test_one_group_meets_itself():
