@@ -13,8 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import kernel, part
-from ._prefetch import AHEAD, prefetch, prefetch_row
-from ._rows import as_rows, read_only, row_axpy, row_dot, square_norms
+from ._rows import as_rows, read_only, row_axpy, row_dot, row_prefetch, square_norms
+from ._simd import prefetch
+
+#: Visits to look ahead: 4 to 8 were alike. A visit of one of 38,000 dense rows of 54 features took
+#: 66 ns instead of 137, and 54 where all rows are in the cache.
+AHEAD = 6
 
 
 class Block(NamedTuple):
@@ -66,7 +70,7 @@ def fetch_visit(block, ids, alpha, soon, later):
     prefetch(ids, later)
     prefetch(alpha, later)
     i = ids[soon]
-    prefetch_row(block.rows, i)
+    row_prefetch(block.rows, i)
     prefetch(block.y, i)
     prefetch(block.C, i)
     prefetch(block.square, i)
