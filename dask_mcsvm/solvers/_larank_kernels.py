@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from ._jit import by_type, kernel
+from ._jit import by_type, kernel, part
 from ._rows import as_rows, square_norms
 
 RBF, POLY, SIGMOID, EXTERNAL = 0, 1, 2, 3
@@ -56,7 +56,7 @@ def from_product(function, dot, square_x, square_z):
     return np.tanh(function.gamma * dot + function.coef0)
 
 
-@kernel
+@part
 def is_cancelled(function, dot, norms):
     """Whether ‖x - z‖² is so much smaller than ‖x‖² + ‖z‖² that x·z says little of it.
 
@@ -66,7 +66,7 @@ def is_cancelled(function, dot, norms):
     return function.kind == RBF and norms - 2.0 * dot <= NEAR * norms
 
 
-@kernel
+@part
 def from_columns(function, x, z):
     """The RBF kernel of two dense rows, in float64 and without cancellation."""
     square = 0.0
@@ -76,7 +76,15 @@ def from_columns(function, x, z):
     return np.exp(-function.gamma * square)
 
 
-@kernel
+@part
+def value_of(function, dot, square_x, square_z, a, i, b, j):
+    """The kernel of dense rows i of a and j of b, whose product is known."""
+    if is_cancelled(function, dot, square_x + square_z):
+        return from_columns(function, a[i], b[j])
+    return from_product(function, dot, square_x, square_z)
+
+
+@part
 def from_entries(function, data_x, indices_x, data_z, indices_z):
     """The same of two sparse rows, whose indices are sorted."""
     square = 0.0
@@ -143,15 +151,10 @@ def _kernel_block(function, a, index_a, norm_a, b, index_b, norm_b, triangle, ou
                         for column in range(c, to_c + 1):
                             wanted = not triangle or column < row
                             if wanted and out[row, first + column] == UNKNOWN:
-                                dot, norms = dots[row - r, column - c], norm_a[row] + norm_b[column]
-                                if is_cancelled(function, dot, norms):
-                                    out[row, first + column] = from_columns(
-                                        function, a[index_a[row]], b[index_b[column]]
-                                    )
-                                else:
-                                    out[row, first + column] = from_product(
-                                        function, dot, norm_a[row], norm_b[column]
-                                    )
+                                out[row, first + column] = value_of(
+                                    function, dots[row - r, column - c], norm_a[row],
+                                    norm_b[column], a, index_a[row], b, index_b[column],
+                                )  # fmt: skip
                                 computed += 1
             return computed
 
