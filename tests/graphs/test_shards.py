@@ -187,6 +187,21 @@ def test_all_lanes_have_the_same_weights_after_every_epoch(formulation):
         assert pickle.dumps(one[1:]) == pickle.dumps(two[1:])
 
 
+@every_formulation
+def test_a_lane_may_add_up_its_changes_at_once_or_in_the_end(formulation, monkeypatch):
+    """Small problems change so much of W that they would be added up in every step."""
+    runs = []
+    for most in (10**9, 0):
+        monkeypatch.setattr("dask_mcsvm.graphs._shard_tasks.MOST_CHANGES", most)
+        run = Steps(Toy(chunks=(20, 25, 15), csr=True), formulation, lanes=2, slices=5)
+        for epoch in range(3):
+            run.epoch(epoch)
+        runs.append(run.block("weights"))
+    at_once, in_the_end = runs
+    np.testing.assert_allclose(at_once.W, in_the_end.W, atol=1e-9)
+    assert at_once.dual == pytest.approx(in_the_end.dual)
+
+
 def test_two_runs_share_no_key():
     def keys(run):
         solver, *found = stages(run=run)
