@@ -105,12 +105,20 @@ def _total_memory() -> int | None:
 
 
 def _commit() -> str | None:
-    command = ["git", "describe", "--always", "--dirty"]
+    """Of the code; "-dirty" if it was changed since. Results and docs are no code."""
+    code = [":/dask_mcsvm", ":/benchmarks", ":(top,exclude)benchmarks/results"]
+    head = _git("rev-parse", "--short", "HEAD")
+    return head + "-dirty" * bool(_git("status", "--porcelain", "--", *code)) if head else None
+
+
+def _git(*command: str) -> str:
     try:
-        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            ["git", *command], cwd=HERE, capture_output=True, text=True, timeout=30
+        )
     except OSError:
-        return None
-    return done.stdout.strip() or None
+        return ""
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:
