@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from distributed import Client, LocalCluster
 
 import dask_mcsvm
 
@@ -212,44 +209,6 @@ def test_the_larank_tables_stand_beside_the_papers(
     names = {path.name for path in (tmp_path / "figures").iterdir()}
     assert names == {"figure1-usps.png", "figure2-usps.png"}
     assert "paper: LaRankGap" in capsys.readouterr().out
-
-
-def test_every_part_of_the_dask_benchmark_says_what_it_took(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import bench_dask
-    from _data import Recipe
-
-    @contextmanager
-    def workers(n: int, **_: Any) -> Iterator[Client]:
-        """Threads: processes take seconds to start, and are no concern of a toy."""
-        with (
-            LocalCluster(
-                n_workers=n, threads_per_worker=1, processes=False, dashboard_address=":0"
-            ) as cluster,
-            Client(cluster) as client,
-        ):
-            yield client
-
-    monkeypatch.setattr(bench_dask, "workers", workers)
-    monkeypatch.setattr(bench_dask, "warm_up", lambda: None)
-    monkeypatch.setattr(bench_dask, "TEXT", {"tiny": Recipe(400, 300, 5, 15)})
-    monkeypatch.setattr(bench_dask, "LARGER", {"tiny": Recipe(400, 300, 5, 15)})
-    out = tmp_path / "out.json"
-    assert bench_dask.main(["--size", "tiny", "--json", str(out)]) == 0
-    results = json.loads(out.read_text("utf-8"))["results"]
-    assert [result["part"] for result in results] == ["overhead"] * 9 + ["scaling"] * 2 + ["larger"]
-    for result in results:
-        if "tasks" in result:
-            measured = {"wall", "kernel", "outside", "epochs", "gap", "peak", "moved", "tasks"}
-            assert measured <= set(result)
-        if result["part"] == "overhead" and "gap" in result:
-            assert result["gap"] <= 1e-2
-    assert results[-1]["lived"]
-    assert "MiB on disk" in capsys.readouterr().out
-    assert np.isnan(bench_dask.break_even((1, 11.0), (10, 2.0)))  # the ratio falls to 1, no lower
-    assert bench_dask.break_even((1, 5.5), (10, 1.0)) == pytest.approx(10)
 
 
 @pytest.mark.skipif(find_spec("liblinear") is None, reason="needs liblinear-official")

@@ -56,7 +56,7 @@ def test_tables_are_written_at_their_places_and_nowhere_else(tmp_path: Path) -> 
     assert page.read_text("utf-8") == filled + other
 
 
-@pytest.mark.parametrize("study", ["dask", "estimates", "groups", "intercept", "threads"])
+@pytest.mark.parametrize("study", ["dask", "estimates", "groups", "intercept", "larger", "threads"])
 def test_a_study_without_results_has_its_tables_and_says_what_to_type(
     study: str, tmp_path: Path
 ) -> None:
@@ -260,6 +260,29 @@ def test_a_fit_on_workers_says_what_was_sent_and_where_time_went(tmp_path: Path)
     assert "cs-solve" in done.stdout
     shown = command("estimates", results=tmp_path)
     assert "generated 450, CS, two workers" in shown.stdout
+
+
+@pytest.mark.scripts
+def test_rows_on_disk_are_fitted_by_workers_that_live(tmp_path: Path) -> None:
+    done = command("larger", results=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = (tmp_path / "larger.quick.jsonl").read_text("utf-8").splitlines()
+    kept = json.loads(line)
+    assert (kept["status"], kept["found"]["lived"], kept["found"]["epochs"]) == ("done", True, 1)
+    assert 0 < kept["found"]["worker_peak"] < kept["case"]["options"]["memory"]
+    assert kept["found"]["disk_bytes"] > 0
+
+
+def test_repeated_parts_are_as_many_rows_as_asked_for() -> None:
+    from studies.larger import RECIPE, repeated
+
+    X, y = repeated(RECIPE)
+    assert X.shape == (RECIPE["n"], RECIPE["d"])
+    assert y.shape == (RECIPE["n"],)
+    few, labels = repeated({**RECIPE, "n": 100, "d": 50, "parts": 10, "words": 5})
+    assert (few.shape, labels.shape) == ((100, 50), (100,))
+    rows = sp.vstack([b.compute(scheduler="synchronous") for b in few.to_delayed().ravel()])
+    assert (rows[80:] != rows[:20]).nnz == 0
 
 
 @pytest.mark.scripts
