@@ -20,6 +20,7 @@ from dask_mcsvm.solvers.intercept import (
     SoftIntercept,
     cut_visits,
     stiffness,
+    visits_between_meetings,
     visits_between_moves,
 )
 
@@ -82,6 +83,36 @@ def test_the_mean_of_what_lanes_make_of_the_multiplier_is_that_of_moves_made_tog
             lane.take(W, np.empty(0))
             lane.move(W)
     np.testing.assert_allclose(np.mean([lane.pull for lane in lanes], axis=0), together.pull)
+
+
+def test_threads_meet_ten_times_a_sweep_and_after_131072_visits_at_the_latest():
+    assert [visits_between_meetings(n) for n in (1, 95, 900_000, 10**9)] == [1, 9, 90_000, 2**17]
+
+
+def test_an_intercept_goes_on_from_where_copies_of_it_have_been():
+    rng = np.random.default_rng(1)
+    changes, start = rng.normal(size=(2, 2, 5)), rng.normal(size=5)  # moves, lanes, classes
+    together, common = (SoftIntercept(0.3, 5, lanes=2) for _ in range(2))
+    for one in (together, common):
+        one.own, one.pull = start, 2 * start
+    W, expected, nothing = np.zeros((1, 5)), np.zeros((1, 5)), np.empty(0)
+    lanes = [common.copy() for _ in range(2)]
+    for lane, (first, second) in zip(lanes, changes.swapaxes(0, 1), strict=True):
+        lane.loosen(W, nothing)
+        W[-1] += first * lane.root
+        lane.take(W, nothing)
+        lane.move(W)
+        lane.loosen(W, nothing)
+        W[-1] += second * lane.root
+        lane.take(W, nothing)
+    lost = common.follow(changes.sum(axis=(0, 1)), lanes, W, nothing)
+    for change in changes:
+        together.own = together.own + change.sum(axis=0)
+        together.move(expected)
+    np.testing.assert_allclose(common.own, together.own)
+    np.testing.assert_allclose(common.pull, together.pull)
+    np.testing.assert_allclose(W, expected)
+    assert lost == pytest.approx(0.5 * (common.own @ common.own - start @ start))
 
 
 @every_loss
