@@ -93,7 +93,7 @@ def test_chunks_of_any_size_empty_ones_too(chunks):
     rows = da.from_array(X, chunks=(160, -1)).rechunk((tuple(c for c in chunks if c), -1))
     parts = iter(rows.blocks)
     rows = da.concatenate([next(parts) if c else da.zeros((0, 12)) for c in chunks])
-    model = svm("auto", tol=1e-3, max_epochs=300).fit(rows, Y)
+    model = svm("auto", tol=1e-3, max_epochs=300, C=0.1).fit(rows, Y)
     assert model.gap_ <= 1e-3
     assert model.plan_.chunks == len(rows.chunks[0])
 
@@ -150,16 +150,17 @@ def test_sample_weights_lazy_or_not_multiply_c():
 
 def test_rows_of_weight_zero_are_left_out():
     w = (np.arange(160) % 3 > 0).astype(float)
-    with_zeros = svm(tol=1e-3, max_epochs=500).fit(lazy(X), Y, sample_weight=w)
-    without = LinearMCSVC(tol=1e-3, random_state=0).fit(X[w > 0], Y[w > 0])
+    with_zeros = svm(tol=1e-3, max_epochs=500, C=0.1).fit(lazy(X), Y, sample_weight=w)
+    without = LinearMCSVC(tol=1e-3, C=0.1, random_state=0).fit(X[w > 0], Y[w > 0])
     assert max(with_zeros.dual_, without.dual_) <= min(with_zeros.primal_, without.primal_)
     assert with_zeros.certify(X, Y, sample_weight=w).relative_gap <= 1.01e-3
 
 
 def test_balanced_class_weights():
     keep = np.flatnonzero((Y != 2) | (np.arange(160) % 3 == 0))
-    chunks = svm(tol=1e-3, max_epochs=500, class_weight="balanced").fit(lazy(X[keep]), Y[keep])
-    memory = LinearMCSVC(tol=1e-3, class_weight="balanced").fit(X[keep], Y[keep])
+    given = {"tol": 1e-3, "max_epochs": 500, "C": 0.1, "class_weight": "balanced"}
+    chunks = svm(**given).fit(lazy(X[keep]), Y[keep])
+    memory = LinearMCSVC(**given).fit(X[keep], Y[keep])
     assert max(chunks.dual_, memory.dual_) <= min(chunks.primal_, memory.primal_)
 
 

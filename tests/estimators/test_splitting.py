@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from estimators.fitted_checks import parametrize_with_fitted_checks
+from sklearn.base import clone
 from sklearn.datasets import (
     load_breast_cancer,
     load_digits,
@@ -33,9 +34,11 @@ EXACT = [
 @parametrize_with_fitted_checks(EXACT)
 def test_every_formulation_passes_every_check_of_what_is_fitted(estimator, check):
     with warnings.catch_warnings():
-        # Clusters 20 wide with costs of 1000 and 0.0001: it does not look at the optimum.
+        # Clusters 20 wide with costs of 1000 and 0.0001: thousands of epochs would not be enough,
+        # and it looks at a few labels, not at the optimum.
         if check.func.__name__ == "check_class_weight_classifiers":
             warnings.simplefilter("ignore", ConvergenceWarning)
+            estimator = clone(estimator).set_params(max_epochs=200)
         check(estimator)
 
 
@@ -62,19 +65,20 @@ def test_auto_takes_it_for_rows_that_are_not_centred_in_memory_and_on_dask(capsy
     assert model.gap_ <= 1e-2
 
 
-def overlapping():
+def overlapping(dtype="float32"):
     """Centred rows of classes that overlap: steps of one row at a time need hundreds of epochs."""
     rng = np.random.default_rng(0)
     y = rng.integers(6, size=2000)
     X = rng.normal(size=(6, 20))[y] + rng.normal(size=(2000, 20)) @ np.diag(
         np.geomspace(0.3, 6, 20)
     )
-    return (X - X.mean(axis=0)).astype(np.float32), y
+    return (X - X.mean(axis=0)).astype(dtype), y
 
 
 @pytest.mark.parametrize("name", list(FORMULATIONS))
 def test_auto_hands_rows_over_where_one_at_a_time_is_slow(name, caplog, capsys):
-    X, y = overlapping()
+    # float32 of one loss: kernels take long to compile
+    X, y = overlapping("float32" if name == "crammer_singer" else "float64")
     model = LinearMCSVC(formulation=name, random_state=0)
     first = model.explain(X, y).splitlines()[0]
     assert first == "solver       sdm: dense rows in memory; splitting goes on if that is slow"

@@ -91,13 +91,14 @@ def test_a_finished_fit_is_only_certified_again(whole, tmp_path):
 
 def test_tol_may_change_and_one_that_was_reached_stops_at_once(tmp_path):
     path = tmp_path / "fit"
-    coarse = svm(tol=1e-2, max_epochs=200, checkpoint=path).fit(*lazy_set())
-    same = svm(tol=1e-2, max_epochs=200, checkpoint=path, resume=True).fit(*lazy_set())
+    given = {"C": 0.1, "max_epochs": 200}
+    coarse = svm(tol=1e-2, checkpoint=path, **given).fit(*lazy_set())
+    same = svm(tol=1e-2, checkpoint=path, resume=True, **given).fit(*lazy_set())
     assert (same.stop_, same.n_iter_, weights(same)) == ("gap", coarse.n_iter_, weights(coarse))
-    fine = svm(tol=1e-3, max_epochs=200, checkpoint=path, resume=True).fit(*lazy_set())
+    fine = svm(tol=1e-3, checkpoint=path, resume=True, **given).fit(*lazy_set())
     assert fine.n_iter_ > coarse.n_iter_
     assert fine.gap_ <= 1e-3
-    once = svm(tol=1e-3, max_epochs=200).fit(*lazy_set())
+    once = svm(tol=1e-3, **given).fit(*lazy_set())
     assert fine.primal_ == pytest.approx(once.primal_, rel=2e-3)
 
 

@@ -126,7 +126,7 @@ async def _until_empty(scheduler):
 
 def test_the_history_counts_epochs_and_tasks(two_threads):
     X, y = lazy_set()
-    model = svm(tol=1e-2, max_epochs=300).fit(X, y)
+    model = svm(tol=1e-2, C=0.1, max_epochs=300).fit(X, y)
     assert model.stop_ == "gap"
     assert model.gap_ <= 1e-2
     assert model.history_[-1]["certified"]
