@@ -1,4 +1,7 @@
-"""What every test needs before it is imported: a Numba cache that is never stale, a profile."""
+"""What every test needs before it is imported: a Numba cache that is never stale, a profile.
+
+And the order in which workers take files.
+"""
 
 import os
 import tempfile
@@ -39,3 +42,34 @@ os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())  # read once, when numba is 
 # a red build stays red until it is mended.
 settings.register_profile("jit", deadline=None, derandomize=True)
 settings.load_profile("jit")
+
+#: Files that take longest, in the order in which they begin: the first two compile kernels that the
+#: others find in the cache, and none of them is left for the end, when the other core would rest.
+FIRST = (
+    "solvers/test_sequential.py",
+    "estimators/test_larank_checks.py",
+    "graphs/test_shards.py",
+    "training/test_faults.py",
+    "training/test_schedulers.py",
+    "graphs/test_group_solvers.py",
+    "estimators/test_sklearn_checks.py",
+    "training/test_block_minimization.py",
+    "training/test_out_of_core_faults.py",
+    "estimators/test_lazy_input.py",
+    "report/test_report.py",
+    "training/test_checkpoints.py",
+    "training/test_large_model.py",
+    "training/test_path.py",
+    "estimators/test_splitting.py",
+    "graphs/test_splitting.py",
+    "estimators/test_linearsvc_problems.py",
+    "test_plugin.py",
+    "storage/test_tamper.py",
+    "estimators/test_larank.py",
+    "training/test_out_of_core.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    place = {Path(__file__).parent / name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(item.path, len(FIRST)))

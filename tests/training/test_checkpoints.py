@@ -16,7 +16,7 @@ from dask_mcsvm.errors import CheckpointError, ConvergenceWarning
 from dask_mcsvm.storage import Checkpoint
 
 every_solver = pytest.mark.parametrize("solver", list(SOLVERS))
-EPOCHS = 7
+EPOCHS = 5
 
 
 @pytest.fixture(autouse=True)
