@@ -17,6 +17,7 @@ from dask_mcsvm._validation import (
     check_integer,
     check_n_jobs,
     check_number,
+    check_verbose,
     draw_seed,
     is_dataset,
 )
@@ -80,7 +81,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
     known = tuple(dict.fromkeys(("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)))
     solver = check_choice("solver", estimator.solver, known)
     _check_kind(estimator, solver, lazy)
-    verbose, options = estimator.verbose, _read_options(estimator.solver_options)
+    options = _read_options(estimator.solver_options)
     return Settings(
         formulation=formulation_name(estimator.formulation),
         solver=solver,
@@ -101,12 +102,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         scratch=_read_path("scratch", estimator.scratch),
         memory_limit=_read_bytes(estimator.memory_limit),
         callbacks=check_callbacks(estimator.callbacks),
-        verbose=check_integer(
-            "verbose",
-            int(verbose) if isinstance(verbose, bool) else verbose,
-            at_least=0,
-            example="verbose=1",
-        ),
+        verbose=check_verbose(estimator.verbose),
         seed=draw_seed(estimator.random_state),
     )
 

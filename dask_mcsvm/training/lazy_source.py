@@ -111,7 +111,23 @@ class LazySource:
         heaviest = np.max([fact.heaviest for fact in self.facts], axis=0)
         return np.concatenate([(factors * each)[present] for each in (lightest, heaviest)])
 
-    def rows(self, factors: Array, *, dtype: np.dtype[Any], tau: float, run: str) -> Rows:
+    @property
+    def variance(self) -> float:
+        """Of all entries of X, rows counted by their weights."""
+        size = self.n_features * float(self.class_totals.sum())
+        total = sum(fact.weighted_sum for fact in self.facts)
+        square = sum(float(fact.weighted_squares.sum()) for fact in self.facts)
+        return max(0.0, square / size - (total / size) ** 2)
+
+    def rows(
+        self,
+        factors: Array,
+        *,
+        dtype: np.dtype[Any],
+        tau: float,
+        run: str,
+        all_rows: bool = False,
+    ) -> Rows:
         """The rows as solvers read them; ``factors`` (k,) is C times the class weight."""
         weights: Sequence[Delayed | None] = self.weights or [None] * len(self.X)
         shared = delayed(factors)
@@ -121,7 +137,7 @@ class LazySource:
         ]
         return row_blocks(
             self.X, self.codes, costs, sizes=self.sizes, n_features=self.n_features,
-            n_classes=self.classes.size, dtype=dtype, tau=tau, run=run,
+            n_classes=self.classes.size, dtype=dtype, tau=tau, run=run, all_rows=all_rows,
         )  # fmt: skip
 
 
@@ -351,9 +367,7 @@ def take_part(block: Any, n: int, seed: Sequence[int], *, learn: bool) -> Any:
     return block[np.sort(order[n:] if learn else order[:n])]
 
 
-def share_of_hits(
-    predicted: da.Array, X: Any, y: Any, sample_weight: Any, runner: Runner
-) -> float:
+def share_of_hits(predicted: da.Array, X: Any, y: Any, sample_weight: Any, runner: Runner) -> float:
     """Weighted share of the rows whose predicted label is that of y, or of the dataset X."""
     if isinstance(X, str | os.PathLike):
         X = open_dataset(X)

@@ -62,7 +62,7 @@ def test_a_worker_killed_with_the_model_of_larank_changes_nothing(two_processes)
     with dask.config.set(scheduler="synchronous"):
         alone = model.fit(*lazy_set()).dual_coef_
     pids = two_processes.run(os.getpid)
-    two_processes.register_plugin(KillWorker(pids, "visit"))
+    two_processes.register_plugin(KillWorker(pids, "larank-visit-e1"))
     on_cluster = model.fit(*lazy_set()).dual_coef_
     two_processes.wait_for_workers(2, DEADLINE_SECONDS)
     assert len(set(two_processes.run(os.getpid).values()) & set(pids.values())) == 1
