@@ -11,7 +11,8 @@ import dask
 import dask.array as da
 import numpy as np
 import scipy.sparse as sp
-from _data import Recipe, load_dataset, text_like
+from _data import load_dataset
+from harness.generate import Recipe, text_like
 
 from dask_mcsvm.storage import open_dataset, write_dataset
 
@@ -81,8 +82,8 @@ def generated(name: str, path: str, recipe: Recipe, chunks: int) -> OnDisk:
 @lru_cache(DISTINCT)
 def make_part(recipe: Recipe, rows: int, part: int) -> tuple[Any, np.ndarray]:
     """Some rows of a recipe, and their labels."""
-    data = text_like("part", replace(recipe, n=rows), part)
-    return sp.csr_matrix(data.X), data.y
+    X, y = text_like(replace(recipe, n=rows), part)
+    return sp.csr_matrix(X), y
 
 
 def from_folder(name: str, path: str, folder: Path, size: str, chunks: int) -> OnDisk:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from _data import Recipe, UnknownDatasetError, text_like
+from harness.data import UnknownDatasetError
+from harness.generate import Recipe, text_like
 
 from dask_mcsvm.storage import Dataset, write_dataset
 
@@ -69,10 +70,9 @@ def set_names(folder: Path | None) -> list[str]:
 def load_set(name: str, folder: Path | None, size: str, *, raw: bool = False) -> DiskSet:
     """A set by its name; features in [0, 1] unless ``raw``."""
     if folder is None:
-        data = text_like(name, GENERATED[size])
-        cut = int(0.9 * data.y.size)
-        X = sp.csr_matrix(data.X)
-        return DiskSet(name, X[:cut], data.y[:cut], X[cut:], data.y[cut:])
+        rows, y = text_like(GENERATED[size])
+        X, cut = sp.csr_matrix(rows), int(0.9 * y.size)
+        return DiskSet(name, X[:cut], y[:cut], X[cut:], y[cut:])
     with np.load(folder / f"{name}.npz") as arrays:
         X, y, X_test, y_test = (arrays[key] for key in ("X_train", "y_train", "X_test", "y_test"))
     if size == "tiny":

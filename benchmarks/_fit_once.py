@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from _data import Dataset, load_dataset, warm_up_rows
-from _measure import forget_peak, resident_bytes
 from _sides import MAX_EPOCHS, C, Liblinear
+from harness.measure import forget_peak, resident_bytes
 from threadpoolctl import threadpool_limits
 
 from dask_mcsvm import LinearMCSVC

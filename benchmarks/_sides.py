@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from _data import Dataset, warm_up_rows
-from _measure import Stopwatch
+from harness.measure import Stopwatch
 from threadpoolctl import threadpool_limits
 
 from dask_mcsvm.training import Problem, make_plan, row_scale, train

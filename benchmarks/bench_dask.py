@@ -40,8 +40,8 @@ from pathlib import Path
 from typing import Any
 
 from _dask_sets import LARGER, TEXT, OnDisk, from_folder, generated
-from _measure import describe, environment, forget_peak, resident_bytes
 from distributed import Client, LocalCluster, get_task_stream
+from harness.measure import describe, environment, forget_peak, resident_bytes
 
 from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.storage import open_dataset

@@ -33,7 +33,7 @@ import _sides
 import numpy as np
 from _data import Dataset, load_dataset
 from _dense_dask import SMALL, by_chunks, by_workers
-from _measure import Stopwatch, describe, environment, within
+from harness.measure import Stopwatch, describe, environment, within
 
 DENSE_SETS = ("usps", "letter", "mnist", "satimage", "shuttle", "covtype")
 SCALES = ("raw", "unit", "standard")

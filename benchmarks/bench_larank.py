@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 from _larank_figures import draw
-from _measure import describe, environment, resident_bytes
 from _online import Trained, averaged_perceptron, mcsvm, mira
+from harness.measure import describe, environment, resident_bytes
 from sklearn.svm import SVC
 
 from dask_mcsvm import LaRankSVC

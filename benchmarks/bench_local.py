@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -33,8 +34,8 @@ from typing import Any
 
 import numpy as np
 from _data import RECIPES, Dataset, UnknownDatasetError, dataset_names, load_dataset
-from _measure import describe, environment, measure_in_child, within
 from _sides import INSTALL, Liblinear, liblinearutil, pose, run_ours, run_to_target, warm_up
+from harness.measure import describe, environment, within
 
 HUGE_CLASSES = 5000
 HUGE_TOL = 1e-2
@@ -233,6 +234,16 @@ def peaks(data: Dataset, tol: float, options: argparse.Namespace, *, against: bo
     }  # fmt: skip
     sides = ["liblinear", "ours"] if against else ["ours"]
     return {side: measure_in_child("_fit_once.py", side=side, **job) for side in sides}
+
+
+def measure_in_child(script: str, **job: Any) -> Result:
+    """Run a script of this folder in a fresh interpreter; it prints one line of JSON last."""
+    command = [sys.executable, str(Path(__file__).with_name(script)), json.dumps(job)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+    answer: Result = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
 def best(runs: list[Result], clock: str) -> Result:

@@ -38,9 +38,9 @@ import numpy as np
 import scipy.sparse as sp
 from _block_minimization import block_minimization
 from _disk_sets import DiskSet, load_set, set_names
-from _measure import Stopwatch, describe, environment
 from _sides import INSTALL, liblinearutil
 from bench_local import table
+from harness.measure import Stopwatch, describe, environment
 
 from dask_mcsvm.storage import Scratch
 from dask_mcsvm.training import ArraySource, DatasetSource

@@ -117,7 +117,8 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     n_iter_ : int
         Epochs run, rounded up, at most `max_epochs`.
     history_ : list of dict
-        A record per epoch: epoch, seconds, primal, dual, gap, active, ...
+        A record per epoch: epoch, seconds, primal, dual, gap, active, ... Where it is certified,
+        ``gap`` is the certificate's; ``estimate`` is what the visits of the epoch had seen.
     stop_ : str
         Why the fit ended: "gap", "max_epochs", "callback", ...
     density_, dual_density_ : float

@@ -37,14 +37,14 @@ class OwnWeights:
     def visit(self, rows: RowBlock, shard: Shard, order: Array, span: int) -> Shard:
         """Visit ``order`` of some of ``span`` rows; W and the arrays of the shard are changed."""
         x, how = self.intercept.own, self.how
-        shard, visits = visit_rows(
+        shard, done, moved = visit_rows(
             shard, soft_data(rows, how), self.W, self.shift, order, how.formulation,
             self.intercept, how.visits, span,
         )  # fmt: skip
         self.intercept.move(self.W)
-        self.dual += visits.gain + visits.paid - fall(x, visits.moved)
-        self.tally[1] = max(self.tally[1], visits.violation)
-        self.tally[2] += visits.work
+        self.dual += done.gain - fall(x, moved)
+        self.tally[1] = max(self.tally[1], done.violation)
+        self.tally[2] += done.work
         return shard
 
     def count(self, block: int, gap: float, visited: int) -> None:

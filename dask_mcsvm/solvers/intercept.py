@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 #: Stiffness in the unit of mean ‖x‖² / (tau² m), m visits between two moves of the intercept: with
@@ -15,6 +18,9 @@ MOVES = 10
 #: rows, and b be left behind by all other weights: moved ten times an epoch, 1,800,000 rows took 19
 #: epochs to a gap of 1e-2 where they take 8 now, and 8 without an intercept.
 MOST_VISITS = 4096
+#: Threads wait for each other after so many visits: 50 ms or more of work, where the wait takes
+#: about one. In between each moves an intercept of its own.
+MEETING_VISITS = 2**17
 #: Visits see b / sqrt(rho) in the rows' float type: rows that are next to nothing beside tau must
 #: not push it out of range.
 SOFTEST = 2.0**-60
@@ -46,9 +52,27 @@ def stiffness(visits: int, mean_square: float, tau: float) -> float:
     return min(1.0, max(SOFTEST, rho))
 
 
+def visits_between_meetings(n: int) -> int:
+    """After so many visits by all threads together, their intercepts become one again."""
+    return max(1, min(MEETING_VISITS, n // MOVES))
+
+
 def cut_visits(order: np.ndarray, visits: int) -> list[np.ndarray]:
     """Visits in the given order, in slices after each of which the intercept moves."""
     return np.array_split(order, max(1, round(order.size / visits)))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What some visits did: rise of the dual, largest violation, class scores computed."""
+
+    gain: float = 0.0
+    violation: float = 0.0
+    work: int = 0
+
+    def __add__(self, other: Sweep) -> Sweep:
+        worst = max(self.violation, other.violation)
+        return Sweep(self.gain + other.gain, worst, self.work + other.work)
 
 
 class SoftIntercept:
@@ -111,12 +135,48 @@ class SoftIntercept:
         self.pull = self.pull + self.pace * (mean - z)
         W[-1] = self.rho * (self.pull + mean - z)
 
-    def settle(self, W: np.ndarray, shift: np.ndarray) -> float:
-        """Both; returns what the rise of the dual that visits saw has to change by."""
+    def visit(
+        self,
+        order: np.ndarray,
+        visits: int,
+        W: np.ndarray,
+        shift: np.ndarray,
+        sweep: Callable[[np.ndarray], Sweep],
+    ) -> tuple[Sweep, np.ndarray]:
+        """Sweep ``order`` in slices of so many ``visits``, and move b between them.
+
+        b does not move after the last slice: whoever knows what other lanes did meanwhile moves
+        it. Returns what the visits did, their rise without what they saw x cost it, and how far x
+        moved (k,).
+        """
+        done, all_moved = Sweep(), np.zeros(self.own.size)
+        for place, part in enumerate(cut_visits(order, visits)):
+            if place > 0:
+                self.move(W)
+            self.loosen(W, shift)
+            done += sweep(part)
+            moved, paid = self.take(W, shift)
+            done += Sweep(paid)
+            all_moved += moved
+        return done, all_moved
+
+    def copy(self) -> SoftIntercept:
+        """For a lane to move by itself."""
+        other = SoftIntercept(self.rho, self.own.size, self.lanes)
+        other.own, other.pull, other.pace = self.own, self.pull, self.pace
+        return other
+
+    def follow(
+        self, moved: np.ndarray, lanes: list[SoftIntercept], W: np.ndarray, shift: np.ndarray
+    ) -> float:
+        """Move b after lanes that together moved x by ``moved``; returns what the dual loses."""
         x = self.own
-        moved, paid = self.take(W, shift)
+        self.own = x + moved
+        if shift.size:
+            self.own -= self.own.mean()
+        self.pull = np.mean([lane.pull for lane in lanes], axis=0)
         self.move(W)
-        return paid - fall(x, moved)
+        return fall(x, moved)
 
     def distance(self, W: np.ndarray) -> float:
         """½‖b - x‖², this intercept's share of the duality gap."""

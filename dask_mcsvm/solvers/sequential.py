@@ -22,8 +22,10 @@ from .duals import Duals
 from .intercept import (
     UNIFORM_PACE,
     SoftIntercept,
+    Sweep,
     cut_visits,
     stiffness,
+    visits_between_meetings,
     visits_between_moves,
 )
 from .sdm import (
@@ -54,24 +56,6 @@ class EpochResult:
     work: int
     violation: float
     active: float
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What one sweep did: rise of the dual, largest violation, class scores computed."""
-
-    gain: float
-    violation: float
-    work: int
-
-
-def together(parts: list[Sweep]) -> Sweep:
-    """Several sweeps as one."""
-    return Sweep(
-        sum(part.gain for part in parts),
-        max((part.violation for part in parts), default=0.0),
-        sum(part.work for part in parts),
-    )
 
 
 class SequentialDual:
@@ -126,10 +110,10 @@ class SequentialDual:
         """Let visits see a soft intercept, unless it weighs little beside the features."""
         self.visit_data = self.data
         mean_square = float(self.data.square.mean()) - tau**2
-        rho = stiffness(visits_between_moves(self.n), mean_square, tau)
+        rho = stiffness(visits_between_moves(self.n, self.threads), mean_square, tau)
         if rho == 1.0:
             return
-        self.soft = SoftIntercept(rho, self.k)
+        self.soft = SoftIntercept(rho, self.k, self.threads)
         self.soft.start(self.W, warm)
         self.visit_data = self.data._replace(
             tau=self.W.dtype.type(tau * self.soft.root),
@@ -250,45 +234,55 @@ class SequentialDual:
         return self._sweep(order, visit)
 
     def _sweep(self, order: np.ndarray, visit: Callable[..., Any]) -> Sweep:
-        """Visit all of ``order``; the intercept moves, or is made one, after every slice of it."""
-        parts = []
-        # After as many visits whatever the length: a sweep over few rows would move it too often.
-        is_cut = self.soft is not None or (self.threads > 1 and self.data.tau != 0)
-        slices = cut_visits(order, visits_between_moves(self.n)) if is_cut else [order]
-        for part in slices:
-            if self.soft is not None:
-                self.soft.loosen(self.W, self.shift)
-            before = self.W[-1].copy()
-            self.all_W[self.W.shape[0] :] = before
-            done = self._side_by_side(part, visit)
-            self._gather_intercepts(before)
-            self.dual += done.gain
-            if self.soft is not None:
-                self.dual += self.soft.settle(self.W, self.shift)
-            parts.append(done)
-        return together(parts)
+        """Visit all of ``order``; threads come together now and then to have one intercept."""
+        slices = [order]
+        if self.threads > 1 and self.data.tau != 0:
+            is_soft = self.soft is not None
+            between = visits_between_meetings if is_soft else visits_between_moves
+            slices = cut_visits(order, between(self.n))
+        return sum((self._side_by_side(part, visit) for part in slices), Sweep())
 
     def _side_by_side(self, order: np.ndarray, visit: Callable[..., Any]) -> Sweep:
-        """Each thread visits its own rows of ``order``, all from one W."""
-        if self.threads == 1:
-            return self._visits(0, order, visit)
-        owner = self.owner[order]
-        first, *others = (order[owner == t] for t in range(self.threads))
+        """Each thread visits its own rows of ``order``, all from one W; then b follows."""
+        before = self.W[-1].copy()
+        self.all_W[self.W.shape[0] :] = before
+        softs = [self.soft and self.soft.copy() for _ in range(self.threads)]
+        owner = self.owner[order] if self.threads > 1 else np.zeros(1, np.intp)
+        shares = [order if self.threads == 1 else order[owner == t] for t in range(self.threads)]
         waiting = [
-            self.pool.submit(self._visits, t, share, visit) for t, share in enumerate(others, 1)
+            self.pool.submit(self._visits, t, shares[t], visit, softs[t])
+            for t in range(1, self.threads)
         ]
-        return together([self._visits(0, first, visit), *(item.result() for item in waiting)])
+        ended = [self._visits(0, shares[0], visit, softs[0]), *(item.result() for item in waiting)]
+        done = sum((sweep for sweep, _ in ended), Sweep())
+        self.dual += done.gain
+        if self.soft is None:
+            self._gather_intercepts(before)
+        else:
+            moved = sum((by for _, by in ended), np.zeros(self.k))
+            self.dual -= self.soft.follow(moved, softs, self.W, self.shift)
+        return done
 
-    def _visits(self, t: int, order: np.ndarray, visit: Callable[..., Any]) -> Sweep:
-        """The visits of one thread; the kernel stops early when alpha needs room."""
+    def _visits(
+        self, t: int, order: np.ndarray, visit: Callable[..., Any], soft: SoftIntercept | None
+    ) -> tuple[Sweep, np.ndarray]:
+        """The visits of one thread, and how far they moved a soft intercept."""
         W, shift = self._own_rows(self.all_W, t), self._own_rows(self.all_shift, t)
         weights = W if self.threads == 1 else Shared(W, shift[:, None], np.zeros(1, np.int32))
-        position, gain, worst, work = 0, 0.0, 0.0, 0
-        while position < order.size:
-            self._make_room(t)
-            position, rise, violation, scores = visit(t, weights, shift, order, position)
-            gain, worst, work = gain + rise, max(worst, violation), work + scores
-        return Sweep(gain, worst, work)
+
+        def sweep(order: np.ndarray) -> Sweep:
+            """The kernel stops early when alpha needs room."""
+            position, done = 0, Sweep()
+            while position < order.size:
+                self._make_room(t)
+                position, *what = visit(t, weights, shift, order, position)
+                done += Sweep(*what)
+            return done
+
+        if soft is None:
+            return sweep(order), np.zeros(self.k)
+        visits = visits_between_moves(self.n, self.threads)
+        return soft.visit(order, visits, W, shift, sweep)
 
     def _make_room(self, t: int) -> None:
         alpha = self.alphas[t]

@@ -24,7 +24,7 @@ from ._start import fresh_classes, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import examine, weights_block
 from .change import Change, find_change, square_of
-from .intercept import SoftIntercept, cut_visits
+from .intercept import SoftIntercept, Sweep
 from .sdm import Data, Frequencies, full_sweep, make_scratch
 from .visits import Dealt
 
@@ -122,16 +122,6 @@ def settle(progress: Progress, steps: np.ndarray, k: int) -> tuple[Shard, ...]:
     return (*settled, last._replace(alpha=alpha))
 
 
-class Visits(NamedTuple):
-    """What a run of visits did."""
-
-    gain: float  # rise of the dual that the visits saw
-    paid: float  # what they saw of it fall off by the change of the intercept
-    moved: np.ndarray  # (k,) float64, that change as a hard one
-    violation: float
-    work: int  # class scores
-
-
 def visit_rows(
     shard: Shard,
     data: Data,
@@ -142,31 +132,30 @@ def visit_rows(
     intercept: SoftIntercept,
     visits: int,
     span: int,
-) -> tuple[Shard, Visits]:
+) -> tuple[Shard, Sweep, np.ndarray]:
     """Visit ``order``, changing W (d + 1, k), LLW's ``shift`` and the arrays of the shard.
 
-    The shard may be some rows of one that has ``span``. The intercept moves after so many
-    ``visits``, but for the last time: that is for those who know what others did meanwhile.
+    The shard may be some rows of one that has ``span``. Returns it, what the visits did, and how
+    far they moved the intercept; see `SoftIntercept.visit`.
     """
     k, alpha = W.shape[1], shard.alpha
     loss, scratch = LOSSES[formulation](k), make_scratch(k, W.dtype)
     fresh = fresh_classes(formulation, span, k)
-    gain, paid, moved, worst, work = 0.0, 0.0, np.zeros(k), 0.0, 0
-    for place, part in enumerate(cut_visits(order, visits)):
-        if place > 0:
-            intercept.move(W)
-        intercept.loosen(W, shift)
-        position = 0
-        while position < part.size:
+
+    def sweep(order: np.ndarray) -> Sweep:
+        nonlocal alpha
+        position, done = 0, Sweep()
+        while position < order.size:
             alpha = with_room(alpha, k)
-            position, rise, violation, scores = full_sweep(
-                loss, data, part, position, W, shift, alpha, fresh,
+            position, *what = full_sweep(
+                loss, data, order, position, W, shift, alpha, fresh,
                 Frequencies(shard.preference, shard.average, span), shard.seen, scratch,
             )  # fmt: skip
-            gain, worst, work = gain + rise, max(worst, violation), work + scores
-        by, price = intercept.take(W, shift)
-        moved, paid = moved + by, paid + price
-    return shard._replace(alpha=alpha), Visits(gain, paid, moved, worst, work)
+            done += Sweep(*what)
+        return done
+
+    done, moved = intercept.visit(order, visits, W, shift, sweep)
+    return shard._replace(alpha=alpha), done, moved
 
 
 def solve_step(
@@ -189,12 +178,14 @@ def solve_step(
     instead of one.
     """
     W, shift = before.copy(), common_part(before, formulation)
-    new, seen = visit_rows(shard, data, W, shift, order, formulation, intercept, visits, span)
+    new, done, moved = visit_rows(
+        shard, data, W, shift, order, formulation, intercept, visits, span
+    )
     change, along = find_change(before, W, shift, features, d)
     square = square_of(*change, W.shape[1])
     # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
-    linear = seen.gain + seen.paid + along + 0.5 * square
-    found = Slice(change, seen.moved, along, linear, intercept.pull, seen.violation, seen.work)
+    linear = done.gain + along + 0.5 * square
+    found = Slice(change, moved, along, linear, intercept.pull, done.violation, done.work)
     return without_spare(new), found
 
 

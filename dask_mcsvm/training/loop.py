@@ -199,8 +199,10 @@ class Loop:
         self.work += max(1, done.work)
         primal, dual, bounds = run.dual + done.gap, run.dual, done.bounds
         estimate = nan if isnan(done.gap) else self.relative(primal, dual)
+        begun = time.perf_counter()
         if bounds is None and self._time_to_look(estimate, self._enough(primal)):
             bounds = run.certify()
+        certify_seconds = time.perf_counter() - begun
         if bounds is not None:
             primal, dual = bounds
         gap = estimate if bounds is None else self.relative(primal, dual)
@@ -214,7 +216,9 @@ class Loop:
             "primal": float(primal),
             "dual": float(dual),
             "gap": gap,
+            "estimate": estimate,
             "certified": bounds is not None,
+            "certify_seconds": certify_seconds,
         }
         self.history.append(record)
         record |= run.facts(self.history)
@@ -258,9 +262,10 @@ class Loop:
         if run.is_kept and self.saved != self.whole:
             self._save()
         if run.certifies and not last["certified"]:
+            begun = time.perf_counter()
             primal, dual = run.certify()
-            gap = self.relative(primal, dual)
-            last.update(primal=primal, dual=dual, gap=gap, certified=True)
+            gap, spent = self.relative(primal, dual), time.perf_counter() - begun
+            last.update(primal=primal, dual=dual, gap=gap, certified=True, certify_seconds=spent)
         gap, enough = last["gap"], self._enough(last["primal"])
         is_enough = gap <= enough or stop == "violation"
         return Fit(

@@ -3,14 +3,17 @@
 import copy
 import pickle
 import re
+from functools import partial
 
 import clarabel
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from reference import interior_point
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel, sigmoid_kernel
 
 from dask_mcsvm import LaRankSVC, LinearMCSVC
 from dask_mcsvm.errors import ModelFormatError
@@ -357,6 +360,26 @@ def test_rows_far_from_zero_keep_their_distances(layout, dtype, far):
     apart = X.astype(np.float64)[:, None] - vectors
     expected = np.exp(-0.1 * np.square(apart).sum(axis=2)) @ model.dual_coef_.toarray().T
     np.testing.assert_allclose(model.decision_function(rows), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["dense", "csr", "dask"])
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "sigmoid"])
+def test_float32_rows_near_zero_keep_their_products(kernel, form):
+    """gamma makes ordinary kernel values of products that are 0 in float32."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    X = ((y[:, None] + rng.normal(size=(60, 5))) * 1e-30).astype(np.float32)
+    to_form = {"dense": np.asarray, "csr": sp.csr_array, "dask": partial(da.from_array, chunks=20)}
+    rows = to_form[form](X)
+    labels = da.from_array(y, chunks=20) if form == "dask" else y
+    model = LaRankSVC(kernel=kernel, degree=2, dtype="float32", random_state=0).fit(rows, labels)
+    functions = {"rbf": rbf_kernel, "poly": partial(polynomial_kernel, degree=2, coef0=0),
+                 "sigmoid": partial(sigmoid_kernel, coef0=0)}  # fmt: skip
+    wide, gamma = X.astype(np.float64) * 1e30, model.gamma_ * 1e-60
+    values = functions[kernel](wide, wide[model.support_], gamma=gamma)
+    expected = values @ model.dual_coef_.toarray().T
+    assert np.abs(expected).max() > 0.5
+    np.testing.assert_allclose(model.decision_function(rows), expected, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -128,6 +128,17 @@ def test_float32_says_what_it_cannot_reach(blobs):
     assert model.gap_ <= 1e-8
 
 
+def test_a_certificate_leaves_the_estimate_beside_it(blobs, formulation):
+    X, y = blobs()
+    model = LinearMCSVC(formulation=formulation, solver="sdm", tol=1e-2, random_state=0)
+    history = model.fit(X, y).history_
+    for record in history:
+        assert math.isfinite(record["estimate"])
+        assert record["certified"] or record["gap"] == record["estimate"]
+        assert 0 <= record["certify_seconds"] <= record["seconds"]
+    assert history[-1]["gap"] != history[-1]["estimate"]
+
+
 def test_a_callback_sees_every_epoch_and_can_stop_the_fit(blobs, formulation):
     X, y = blobs()
     seen = []

@@ -27,6 +27,10 @@ LARGEST_VALUE = 2.0**100
 #: beyond it, 1e-7 of the norms in float32, changes an RBF kernel's value by less than 1e-4.
 NEAR = 2.0**-10
 
+#: ‖x‖²‖z‖² below which x·z is summed anew in float64: float32 products of such rows round to 0, and
+#: a gamma of 1 / variance makes ordinary kernel values of them.
+SHORT = 2.0**-200
+
 #: After the last column of any row.
 BEYOND = np.iinfo(np.int64).max
 
@@ -77,8 +81,19 @@ def from_columns(function, x, z):
 
 
 @part
+def product(x, z):
+    """x·z of two dense rows in float64."""
+    total = 0.0
+    for f in range(x.size):
+        total += np.float64(x[f]) * np.float64(z[f])
+    return total
+
+
+@part
 def value_of(function, dot, square_x, square_z, a, i, b, j):
-    """The kernel of dense rows i of a and j of b, whose product is known."""
+    """The kernel of dense rows i of a and j of b, whose product is known in their type."""
+    if square_x * square_z < SHORT:
+        dot = product(a[i], b[j])
     if is_cancelled(function, dot, square_x + square_z):
         return from_columns(function, a[i], b[j])
     return from_product(function, dot, square_x, square_z)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import json
 import multiprocessing
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +19,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 PACKAGES = ("liblinear-official", "numba", "numpy", "scikit-learn", "scipy")
 HERE = Path(__file__).parent
@@ -105,12 +105,20 @@ def _total_memory() -> int | None:
 
 
 def _commit() -> str | None:
-    command = ["git", "describe", "--always", "--dirty"]
+    """Of the code; "-dirty" if it was changed since. Results and docs are no code."""
+    code = [":/dask_mcsvm", ":/benchmarks", ":(top,exclude)benchmarks/results"]
+    head = _git("rev-parse", "--short", "HEAD")
+    return head + "-dirty" * bool(_git("status", "--porcelain", "--", *code)) if head else None
+
+
+def _git(*command: str) -> str:
     try:
-        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            ["git", *command], cwd=HERE, capture_output=True, text=True, timeout=30
+        )
     except OSError:
-        return None
-    return done.stdout.strip() or None
+        return ""
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:
@@ -118,6 +126,31 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+class Watch:
+    """Seconds, CPU seconds and peak memory of a with block, beyond what was there before.
+
+    After ``limit`` seconds the system ends the process: code of others cannot be asked to give up.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self.found = limit, dict[str, float]()
+
+    def __enter__(self) -> Self:
+        forget_peak()
+        self.bytes, self.clocks = resident_bytes(), Stopwatch()
+        signal.setitimer(signal.ITIMER_REAL, self.limit)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        clocks = self.clocks.read()
+        self.found = {
+            "seconds": clocks["wall"],
+            "cpu_seconds": clocks["cpu"],
+            "peak_bytes": resident_bytes(peak=True) - self.bytes,
+        }
 
 
 class Stopwatch:
@@ -161,16 +194,6 @@ def forget_peak() -> bool:
     except OSError:
         return False
     return True
-
-
-def measure_in_child(script: str, **job: Any) -> dict[str, Any]:
-    """Run a script of this folder in a fresh interpreter; it prints one line of JSON last."""
-    command = [sys.executable, str(HERE / script), json.dumps(job)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
 
 
 def within(patience: float, call: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:

@@ -1,0 +1,66 @@
+"""Solvers by class groups on one and on two workers: onet_titles, four groups.
+
+Rounds (Weston-Watkins), averaging (Lee-Lin-Wahba) and classes (one-vs-rest): the seconds of equal
+epochs, and those to a gap of 1e-2 beside shards, which cut the rows instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness import Case, Result, Table, number
+
+from .intercept import MB
+from .threads import QUICK
+
+SOLVERS = {"rounds": "ww", "averaging": "llw", "classes": "ovr"}
+GROUPS, EPOCHS, TOL = 4, 5, 1e-2
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    data = QUICK["many classes"] | {"parts": 2} if quick else {"name": "onet_titles"}
+    for solver, formulation in SOLVERS.items():
+        cut = {"formulation": formulation, "solver": solver, "solver_options": {"groups": GROUPS}}
+        whole = {"formulation": formulation, "solver": "shards", "tol": TOL}
+        for params in (cut | {"tol": 0, "max_epochs": EPOCHS}, cut | {"tol": TOL}, whole):
+            for workers in (1, 2):
+                yield Case(data, "dask", params, {"workers": workers, "threads": 1})
+
+
+def tables(results: Sequence[Result]) -> dict[str, Table | str]:
+    """Equal epochs, and time to the gap."""
+    equal = [r for r in results if r.case.params["tol"] == 0]
+    to_gap = [r for r in results if r.case.params["tol"]]
+    heads = ("solver", "one worker, s", "two", "times as fast", "epochs: one", "two",
+             "MB sent: one", "two")  # fmt: skip
+    return {
+        "epochs": Table(heads, pairs(equal, "epoch_seconds")),
+        "gap": Table(heads, pairs(to_gap, "seconds")),
+        "tasks": Table(("solver, workers", "kind of task", "seconds"), list(kinds(equal))),
+    }
+
+
+def pairs(results: Sequence[Result], clock: str) -> list[list[str]]:
+    sides = {(str(r.case.params), r.case.options["workers"]): r for r in results}
+    rows = []
+    for (params, workers), one in sides.items():
+        if workers == 1:
+            two = sides.get((params, 2))
+            both = bool(one[clock] and two and two[clock])
+            speed = f"{one[clock] / two[clock]:.2f}" if both and two else "-"
+            more = [number(r, *w) for w in (("epochs",), ("sent_bytes", MB)) for r in (one, two)]
+            rows.append([name_of(one), number(one, clock), number(two, clock), speed, *more])
+    return rows
+
+
+def kinds(results: Sequence[Result]) -> Iterator[list[str]]:
+    """Seconds inside tasks by kind, those of at least a hundredth of all."""
+    for r in results:
+        for kind, spent in sorted((r["task_seconds"] or {}).items(), key=lambda item: -item[1]):
+            if spent >= 0.01 * r["seconds"]:
+                yield [f"{name_of(r)}, {r.case.options['workers']}", kind, f"{spent:.2f}"]
+
+
+def name_of(result: Result) -> str:
+    params = result.case.params
+    return f"{params['formulation'].upper()} {params['solver']}"
