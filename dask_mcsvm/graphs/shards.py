@@ -134,7 +134,9 @@ class Shards:
         report = self._report(graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n)
         return Stage(graph, now, report)
 
-    def _steps(self, graph: Graph, now: dict[str, Key], drawn: list[TaskRef], epoch: int) -> None:
+    def _steps(
+        self, graph: Graph, now: dict[str, Key], drawn: list[TaskRef], epoch: int
+    ) -> None:
         """Lanes side by side, step by step."""
         combined: TaskRef | None = None
         progress: dict[int, TaskRef] = {}

@@ -315,7 +315,9 @@ def weigh_rows(chunks: Chunks, now: Multipliers, newton: Newton) -> Evaluation:
     return seen
 
 
-def warm_newton(seen: Sequence[Evaluation], newton: Newton, dtype: np.dtype[Any]) -> NewtonState:
+def warm_newton(
+    seen: Sequence[Evaluation], newton: Newton, dtype: np.dtype[Any]
+) -> NewtonState:
     """The W of the multipliers that all blocks hold, about to be evaluated."""
     state = newton.start(dtype)
     newton.warm_start(state, add_answers(seen))
@@ -323,7 +325,9 @@ def warm_newton(seen: Sequence[Evaluation], newton: Newton, dtype: np.dtype[Any]
     return state
 
 
-def pass_rows(chunks: Chunks, before: Multipliers, request: Request, newton: Newton) -> Multipliers:
+def pass_rows(
+    chunks: Chunks, before: Multipliers, request: Request, newton: Newton
+) -> Multipliers:
     """One pass over a block of rows."""
     evaluates = request.phase == EVALUATE
     fixed = before.b if evaluates and request.moves else before.fixed

@@ -205,7 +205,9 @@ class DaskRun(Run):
     def _run(self, stage: Stage) -> Any:
         """Run one graph; the state it leaves stays on the workers."""
         graph = {**self.rows_graph, **self.pending, **stage.graph}
-        (report,) = self.runner.run(graph, list(stage.state.values()), [stage.report], stage.places)
+        (report,) = self.runner.run(
+            graph, list(stage.state.values()), [stage.report], stage.places
+        )
         kept = set(stage.state.values())
         self.runner.release(key for key in self.state.values() if key not in kept)
         self.state, self.pending = stage.state, {}

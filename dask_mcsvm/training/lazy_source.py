@@ -367,7 +367,9 @@ def take_part(block: Any, n: int, seed: Sequence[int], *, learn: bool) -> Any:
     return block[np.sort(order[n:] if learn else order[:n])]
 
 
-def share_of_hits(predicted: da.Array, X: Any, y: Any, sample_weight: Any, runner: Runner) -> float:
+def share_of_hits(
+    predicted: da.Array, X: Any, y: Any, sample_weight: Any, runner: Runner
+) -> float:
     """Weighted share of the rows whose predicted label is that of y, or of the dataset X."""
     if isinstance(X, str | os.PathLike):
         X = open_dataset(X)

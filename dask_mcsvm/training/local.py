@@ -74,7 +74,9 @@ class MemoryRun(Run):
         self.result = getattr(self.state, f"{schedule}_epoch")(**cooling)
         self.epoch, self.dual = self.epoch + 1, self.state.dual
         is_settled = not self.stops_by_gap and self.result.violation <= self.tol
-        return Advance(self.result.work, self.state.gap, stop="violation" if is_settled else None)
+        return Advance(
+            self.result.work, self.state.gap, stop="violation" if is_settled else None
+        )
 
     def certify(self) -> tuple[float, float]:
         primal, self.dual = self.state.certify()
