@@ -275,7 +275,7 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         rows = data.rows if run.is_sparse == sp.issparse(data.rows) else _as(data.rows, run)
         examples = run.examples(rows, data.y, costs_of(settings.C, data.weights))
         run.process(examples, order_of(data.y.size, settings.shuffle, run.seed, examples.base))
-        fitted = (NAN, run.dual, NAN, 1, "epochs", [])
+        fitted: tuple[Any, ...] = (NAN, run.dual, NAN, 1, "epochs", [])
         learned = {"classes_": data.classes, **data.features}
         kept = self._remember(run, fitted, learned, gamma, None)
         bench_of(self).last = kept, run

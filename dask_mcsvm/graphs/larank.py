@@ -119,6 +119,7 @@ class Visits:
         """
         graph: Graph = {}
         model, starts = state[MODEL], chunks[0] == self.windows(epoch, 1)[0][0]
+        key: tuple[str | int, ...]
         for chunk in chunks:
             key = (f"larank-visit-e{epoch}", self.run, chunk)
             seed = (self.seed, epoch, chunk) if self.shuffle else None

@@ -135,11 +135,9 @@ class DaskLaRankRun(DaskRun):
         """Have kernels compiled, and rows held if they take only a part of the workers' memory."""
         problem, source = self.problem, self.problem.source
         kind = "linear" if plan.parameters["kernel"].name == "linear" else "rbf"
-        how = {"kind": kind, "dtype": problem.dtype.name, "is_sparse": source.is_sparse}
-        name = "-".join(
-            ["larank", kind, problem.dtype.name, "csr" if source.is_sparse else "dense"]
-        )
-        self.runner.prepare(name, partial(warm_up, **how))
+        dtype, layout = problem.dtype.name, "csr" if source.is_sparse else "dense"
+        work = partial(warm_up, kind=kind, dtype=dtype, is_sparse=source.is_sparse)
+        self.runner.prepare(f"larank-{kind}-{dtype}-{layout}", work)
         rows = source.rows(problem.factors, dtype=problem.dtype, tau=0.0, run=run_id, all_rows=True)
         parameters = plan.parameters | {"seed": self.seed}
         graphs = Visits(rows, parameters, plan.aim, plan.shuffle, run_id)

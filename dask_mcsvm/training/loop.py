@@ -1,8 +1,8 @@
 """The one loop of a fit: an epoch, a record of it, a certificate when that may be enough.
 
 What it drives is a `Run`: rows in memory (`local`, `larank`), out of core (`out_of_core`,
-`block_minimization`) or on Dask (`dask_run`, `larank_on_dask`). The loop alone keeps the history, decides when to
-certify, to save, to let another solver go on and to stop.
+`block_minimization`) or on Dask (`dask_run`, `larank_on_dask`). The loop alone keeps the history,
+decides when to certify, to save, to let another solver go on and to stop.
 """
 
 from __future__ import annotations
