@@ -300,9 +300,8 @@ def test_damaged_chunks_are_refused_on_dask(make):
         for part in (good[0], bad, good[2])
     ]
     rows, labels = da.concatenate(chunks), da.from_array(Y, chunks=10)
-    where = "the chunk of rows 10:20 of X" if make is LinearMCSVC else "a chunk of X"
     model = make(random_state=0).fit(X, Y)
-    with says(sentence(name=where)):
+    with says(sentence(name="the chunk of rows 10:20 of X")):
         model.fit(rows, labels)
     for lazy in (model.predict(rows), model.decision_function(rows)):
         with says(sentence(name="chunk 1 of X")):
