@@ -31,7 +31,8 @@ def fit_chunks(
         )
     runner = find_runner()
     known = None if classes is None else check_classes(classes)
-    source = read_source(X, y, sample_weight, known, runner)
+    source = read_source(X, y, sample_weight, known, runner, mixed=True)
+    is_sparse = source.facts[0].is_sparse
     weights = class_weights(estimator.class_weight, source.classes, source.class_totals)
     check_two_classes(source, weights)
     dtype, d, k = working_dtype(source.dtype, settings.dtype), source.n_features, weights.size
@@ -40,10 +41,12 @@ def fit_chunks(
     factors = costs_of(settings.C, weights)
     total = float(costs_of(settings.C, weights * source.class_totals).sum())
     problem = DaskProblem(source, factors, "crammer_singer", 0.0, dtype)
-    parameters = parameters_of(settings, gamma, k=k, d=d, is_sparse=source.is_sparse, dtype=dtype)
+    parameters = parameters_of(settings, gamma, k=k, d=d, is_sparse=is_sparse, dtype=dtype)
     plan = LaRankPlan(parameters, settings.aim(total), settings.shuffle, k)
     with progress(settings.verbose, settings.callbacks) as on_epoch:
         fit, run = train_larank_on_dask(
-            problem, plan, runner, max_epochs=settings.max_epochs, on_epoch=on_epoch
-        )
+            problem, plan, runner, max_epochs=settings.max_epochs, checkpoint=settings.checkpoint,
+            resume=settings.resume, seed_is_given=estimator.random_state is not None,
+            on_epoch=on_epoch,
+        )  # fmt: skip
     return run, fit, {"classes_": source.classes, **learned_features(source)}, gamma

@@ -21,6 +21,7 @@ from dask_mcsvm._validation import (
     saying_what_to_type,
 )
 from dask_mcsvm.errors import bad_parameter
+from dask_mcsvm.estimators._settings import check_kept, read_path
 from dask_mcsvm.solvers.larank import TAU, Aim, Kernel
 
 WITH_GAMMA = ("rbf", "poly", "sigmoid")
@@ -48,6 +49,8 @@ class Settings:
     cache_bytes: int
     schedule: str
     max_support: int | None
+    checkpoint: str | None
+    resume: bool
     dtype: np.dtype[Any] | None
     callbacks: tuple[Callable[[dict[str, Any]], object], ...]
     verbose: int
@@ -62,8 +65,9 @@ class Settings:
         return Aim(True, self.tol, 0.0, total_cost)
 
 
-def read_settings(estimator: Any) -> Settings:
+def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
     """Check every parameter that can be checked without looking at the data."""
+    check_kept(estimator, ("checkpoint",), lazy)
     kernel, function = estimator.kernel, None
     if callable(kernel):
         kernel, function = "callable", estimator.kernel
@@ -90,6 +94,8 @@ def read_settings(estimator: Any) -> Settings:
         else min(
             check_integer("max_support", support, at_least=2, example="max_support=1000"), 2**62
         ),
+        checkpoint=read_path("checkpoint", estimator.checkpoint),
+        resume=check_flag("resume", estimator.resume),
         dtype=check_dtype(estimator.dtype),
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_verbose(estimator.verbose),

@@ -17,7 +17,7 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
-from dask_mcsvm.estimators._larank_model import LaRankModel, alike, exposed
+from dask_mcsvm.estimators._larank_model import LaRankModel, exposed
 from dask_mcsvm.estimators._larank_settings import (
     WITH_GAMMA,
     Settings,
@@ -74,6 +74,11 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         counts 64, whatever the kernel), per second (as in the paper; not repeatable), or turns.
     max_support : int or None
         Support patterns kept at most; the one that the dual needs least gives way (`dual_lost_`).
+    checkpoint : path or None
+        On Dask: a folder, seen by all workers, that holds the model after every tenth epoch, whole
+        or not at all.
+    resume : bool
+        Go on from the checkpoint, if there is one; it must be of the same data and parameters.
     class_weight : dict, "balanced" or None
         Factor of C per class; "balanced" is not for `partial_fit`, which does not see all rows.
     dtype : {"float32", "float64"} or None
@@ -146,6 +151,8 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         cache_size: float = 500.0,
         schedule: str = "cost",
         max_support: int | None = None,
+        checkpoint: Any = None,
+        resume: bool = False,
         class_weight: Any = None,
         dtype: Any = None,
         callbacks: Any = (),
@@ -164,6 +171,8 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         self.cache_size = cache_size
         self.schedule = schedule
         self.max_support = max_support
+        self.checkpoint = checkpoint
+        self.resume = resume
         self.class_weight = class_weight
         self.dtype = dtype
         self.callbacks = callbacks
@@ -209,7 +218,7 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         ConvergenceWarning
             If ``stop="gap"`` and `max_epochs` ended the fit above `tol`.
         """
-        settings = read_settings(self)
+        settings = read_settings(self, lazy=is_lazy(X))
         if is_lazy(X):
             from dask_mcsvm.estimators._larank_lazy import fit_chunks  # imports Dask
 
@@ -272,8 +281,7 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
             run, gamma = bench_of(self).take(self._run), self.gamma_
             run.max_support, run.schedule = settings.max_support, settings.schedule
         run.tau = TAU
-        rows = data.rows if run.is_sparse == sp.issparse(data.rows) else _as(data.rows, run)
-        examples = run.examples(rows, data.y, costs_of(settings.C, data.weights))
+        examples = run.examples(data.rows, data.y, costs_of(settings.C, data.weights))
         run.process(examples, order_of(data.y.size, settings.shuffle, run.seed, examples.base))
         fitted: tuple[Any, ...] = (NAN, run.dual, NAN, 1, "epochs", [])
         learned = {"classes_": data.classes, **data.features}
@@ -365,15 +373,6 @@ def _start(
     gamma = resolve_gamma(settings, rows.shape[1], lambda: variance_of(rows, weights))
     shape = {"k": data.classes.size, "d": rows.shape[1], "is_sparse": sp.issparse(rows)}
     return LaRank(**parameters_of(settings, gamma, dtype=rows.dtype, **shape)), gamma
-
-
-def _as(rows: Any, run: LaRank) -> Any:
-    """Rows dense or CSR, as the stream began."""
-    if run.is_sparse:
-        rows = sp.csr_array(rows)
-        rows.indices, rows.indptr = rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
-        return rows
-    return np.ascontiguousarray(alike(rows, np.empty(0)))
 
 
 def _square(data: TrainingSet) -> Any:

@@ -121,7 +121,8 @@ def row_squares(X: Any) -> Array:
         values = X.data[indptr[first] : indptr[last]].astype(np.float64)
         starts = indptr[first:last] - indptr[first]
         filled = np.flatnonzero(np.diff(indptr[first : last + 1]))
-        sums[first + filled] = np.add.reduceat(values * values, starts[filled])
+        with np.errstate(over="ignore"):  # infinite squares are refused
+            sums[first + filled] = np.add.reduceat(values * values, starts[filled])
     return sums
 
 

@@ -58,9 +58,9 @@ def train_larank_on_dask(
     runner: Runner,
     *,
     max_epochs: int,
-    checkpoint: str | None = None,
-    resume: bool = False,
-    seed_is_given: bool = True,
+    checkpoint: str | None,
+    resume: bool,
+    seed_is_given: bool,
     on_epoch: OnEpoch | None = None,
 ) -> tuple[Fit, LaRank]:
     """Visit the chunks again and again; the `Fit` has neither W nor alpha."""
@@ -135,8 +135,9 @@ class DaskLaRankRun(DaskRun):
         """Have kernels compiled, and rows held if they take only a part of the workers' memory."""
         problem, source = self.problem, self.problem.source
         kind = "linear" if plan.parameters["kernel"].name == "linear" else "rbf"
-        dtype, layout = problem.dtype.name, "csr" if source.is_sparse else "dense"
-        work = partial(warm_up, kind=kind, dtype=dtype, is_sparse=source.is_sparse)
+        is_sparse = plan.parameters["is_sparse"]
+        dtype, layout = problem.dtype.name, "csr" if is_sparse else "dense"
+        work = partial(warm_up, kind=kind, dtype=dtype, is_sparse=is_sparse)
         self.runner.prepare(f"larank-{kind}-{dtype}-{layout}", work)
         rows = source.rows(problem.factors, dtype=problem.dtype, tau=0.0, run=run_id, all_rows=True)
         parameters = plan.parameters | {"seed": self.seed}

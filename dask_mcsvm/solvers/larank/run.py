@@ -239,10 +239,11 @@ class LaRank:
         """Rows of the stream; `process` may visit them any number of times.
 
         ``base`` is the number of the first; by default they come next. Rows whose numbers came
-        before are recognised where they are support patterns.
+        before are recognised where they are support patterns. X may be dense or CSR.
         """
         n = X.shape[0]
         precomputed = self.kernel.name == "precomputed"
+        X = X if self.is_sparse == sp.issparse(X) else self._alike(X)
         rows = as_rows(np.empty((n, 0), self.dtype) if precomputed else X)
         norms, square = np.zeros(n), np.full(n, np.nan)
         C = read_only(np.asarray(C, np.float64))
@@ -276,6 +277,14 @@ class LaRank:
             self._slots_of(first, n),
             np.zeros(n),
         )
+
+    def _alike(self, X):
+        """Rows of the other kind as those that the run began with."""
+        if not self.is_sparse:
+            return X.toarray()
+        X = sp.csr_array(X)
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int64)
+        return X
 
     def _check_range(self, C: np.ndarray, square: Any) -> None:
         """Refuse C_i and K(x, x) that no step could work with; a function's values come later."""
