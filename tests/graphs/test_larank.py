@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from distributed import Client, LocalCluster
+from sklearn.base import clone
 from sklearn.datasets import make_blobs
 
 from dask_mcsvm import LaRankSVC
-from dask_mcsvm.errors import ConvergenceWarning
+from dask_mcsvm.errors import CheckpointError, ConvergenceWarning
 from dask_mcsvm.graphs import larank as graphs
 from dask_mcsvm.graphs.rows import make_block, row_blocks
 from dask_mcsvm.solvers.larank import Aim, Kernel
@@ -143,3 +144,35 @@ def test_bad_chunks_are_refused():
         LaRankSVC().fit(LAZY_X, LAZY_Y, sample_weight=da.from_array(weight, chunks=35))
     with pytest.raises(ValueError, match="needs the whole matrix in memory"):
         LaRankSVC(kernel="precomputed").fit(LAZY_X, LAZY_Y)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_matrix])
+def test_a_fit_that_goes_on_from_a_checkpoint_gives_the_same_bytes(kernel, layout, tmp_path):
+    rows = LAZY_X.map_blocks(layout, dtype=X.dtype, meta=layout(np.empty((0, 4))))
+    model = LaRankSVC(kernel=kernel, gamma=2.0, stop="gap", tol=1e-3, random_state=0)
+    whole = copy.deepcopy(model).fit(rows, LAZY_Y)
+    path = tmp_path / "fit"
+    stopped = model.set_params(checkpoint=path, callbacks=(lambda record: record["epoch"] == 2,))
+    assert stopped.fit(rows, LAZY_Y).stop_ == "callback"
+    resumed = model.set_params(resume=True, callbacks=()).fit(rows, LAZY_Y)
+    assert resumed.n_iter_ == whole.n_iter_ > 2
+    assert [r["dual"] for r in resumed.history_[2:]] == [r["dual"] for r in whole.history_[2:]]
+    for name in ("data", "indices", "indptr"):
+        values = (getattr(fit.dual_coef_, name) for fit in (resumed, whole))
+        np.testing.assert_array_equal(*values)
+
+
+def test_a_checkpoint_of_other_parameters_is_refused(tmp_path):
+    model = LaRankSVC(gamma=2.0, checkpoint=tmp_path / "fit", random_state=0)
+    model.fit(LAZY_X, LAZY_Y)
+    model.set_params(resume=True)
+    for other in ({"gamma": 1.0}, {"max_support": 9}, {"C": 2.0}, {"random_state": 1}):
+        with pytest.raises(CheckpointError, match="the checkpoint was written"):
+            clone(model).set_params(**other).fit(LAZY_X, LAZY_Y)
+    with pytest.raises(CheckpointError, match="written for other data"):
+        clone(model).fit(LAZY_X, 2 - LAZY_Y)
+    with pytest.raises(ValueError, match="checkpoint is for fits on Dask arrays and datasets"):
+        model.fit(X, Y)
+    with pytest.raises(ValueError, match='resume=True needs checkpoint="folder"'):
+        LaRankSVC(resume=True).fit(LAZY_X, LAZY_Y)

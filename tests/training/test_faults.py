@@ -99,8 +99,9 @@ def test_a_client_that_was_killed_goes_on_in_a_new_process(tmp_path):
     assert weights(model) == undisturbed()
 
 
+@pytest.mark.parametrize("make", [svm, LaRankSVC])
 @pytest.mark.parametrize("has_checkpoint", [True, False])
-def test_a_cluster_that_goes_away_names_the_checkpoint(has_checkpoint, tmp_path):
+def test_a_cluster_that_goes_away_names_the_checkpoint(make, has_checkpoint, tmp_path):
     path = tmp_path / "fit"
     sentence = r"the Dask cluster went away \(.*\)"
     if has_checkpoint:
@@ -114,7 +115,7 @@ def test_a_cluster_that_goes_away_names_the_checkpoint(has_checkpoint, tmp_path)
             if len(seen) == 3:
                 cluster.close()
 
-        model = svm(max_epochs=EPOCHS, callbacks=(close_in_third,))
+        model = make(max_epochs=EPOCHS, callbacks=(close_in_third,))
         model.set_params(checkpoint=path if has_checkpoint else None)
         with pytest.raises(ClusterLostError, match=f"^{sentence}$"):
             model.fit(*lazy_set())
