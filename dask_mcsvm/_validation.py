@@ -42,16 +42,19 @@ def check_number(
     example: str,
 ) -> float:
     """A finite real number in range, as a float; True and False are not numbers here."""
-    bound = f"above {above:g}" if above is not None else f"of at least {at_least:g}"
+    needed = "a finite number"
+    if above is not None or at_least is not None:
+        needed += f" above {above:g}" if above is not None else f" of at least {at_least:g}"
     if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
-        raise bad_parameter(name, value, f"a finite number {bound}", example)
+        raise bad_parameter(name, value, needed, example)
     try:
         number = float(value)
     except OverflowError:  # an integer beyond all floats
         number = math.inf
-    too_low = number <= above if above is not None else number < (at_least or 0.0)
+    too_low = number <= above if above is not None else False
+    too_low |= number < at_least if at_least is not None else False
     if not math.isfinite(number) or too_low:
-        raise bad_parameter(name, value, f"a finite number {bound}", example)
+        raise bad_parameter(name, value, needed, example)
     return number
 
 
@@ -68,6 +71,12 @@ def check_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise bad_parameter(name, value, "True or False", f"{name}=True")
     return bool(value)
+
+
+def check_verbose(verbose: object) -> int:
+    """How much to say: 0 is nothing; True is 1."""
+    given = int(verbose) if isinstance(verbose, bool) else verbose
+    return check_integer("verbose", given, at_least=0, example="verbose=1")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:

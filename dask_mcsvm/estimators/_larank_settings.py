@@ -1,7 +1,5 @@
 """LaRankSVC's parameters, checked and spelled out."""
 
-import math
-import numbers
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,11 +16,13 @@ from dask_mcsvm._validation import (
     check_flag,
     check_integer,
     check_number,
+    check_verbose,
     draw_seed,
     saying_what_to_type,
 )
 from dask_mcsvm.errors import bad_parameter
-from dask_mcsvm.solvers.larank import Kernel, LaRank
+from dask_mcsvm.estimators._settings import check_kept, read_path
+from dask_mcsvm.solvers.larank import TAU, Aim, Kernel
 
 WITH_GAMMA = ("rbf", "poly", "sigmoid")
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
@@ -30,10 +30,6 @@ KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 GAP_EPOCHS = 1000
 #: Of "poly"; beyond it every value is 0, 1 or infinite.
 LARGEST_DEGREE = 1000
-#: Violations up to this are left alone, unless a gap asks for less.
-TAU = 1e-4
-#: ... and the share of the allowed gap that violations left alone may add up to.
-TAU_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -53,24 +49,25 @@ class Settings:
     cache_bytes: int
     schedule: str
     max_support: int | None
+    checkpoint: str | None
+    resume: bool
     dtype: np.dtype[Any] | None
     callbacks: tuple[Callable[[dict[str, Any]], object], ...]
     verbose: int
     seed: int
 
-    def allowed_gap(self, dual: float) -> float:
-        """Largest primal - dual at which the fit is done; a relative one is of the dual here."""
-        return self.C if self.tol is None else self.tol * dual
-
-    def tau(self, dual: float, total_cost: float) -> float:
-        """The violation that is left alone."""
+    def aim(self, total_cost: float) -> Aim:
+        """When the fit is good enough; C_i sum up to `total_cost`."""
         if not self.by_gap:
-            return TAU
-        return min(TAU, TAU_SHARE * self.allowed_gap(dual) / total_cost)
+            return Aim(False, 0.0, 0.0, total_cost)
+        if self.tol is None:
+            return Aim(True, 0.0, self.C, total_cost)
+        return Aim(True, self.tol, 0.0, total_cost)
 
 
-def read_settings(estimator: Any) -> Settings:
+def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
     """Check every parameter that can be checked without looking at the data."""
+    check_kept(estimator, ("checkpoint",), lazy)
     kernel, function = estimator.kernel, None
     if callable(kernel):
         kernel, function = "callable", estimator.kernel
@@ -78,13 +75,13 @@ def read_settings(estimator: Any) -> Settings:
         needed = "a function of two arrays of rows, or one of " + ", ".join(map(repr, KERNELS))
         raise bad_parameter("kernel", kernel, needed, 'kernel="rbf"')
     by_gap = check_choice("stop", estimator.stop, ("epochs", "gap")) == "gap"
-    tol, support, verbose = estimator.tol, estimator.max_support, estimator.verbose
+    tol, support = estimator.tol, estimator.max_support
     return Settings(
         kernel=kernel,
         function=function,
         gamma=_read_gamma(estimator.gamma),
         degree=_read_degree(estimator.degree),
-        coef0=_read_coef0(estimator.coef0),
+        coef0=check_number("coef0", estimator.coef0, example="coef0=1.0"),
         C=check_number("C", estimator.C, above=0.0, example="C=1.0"),
         max_epochs=_read_epochs(estimator.max_epochs, by_gap),
         shuffle=check_flag("shuffle", estimator.shuffle),
@@ -97,14 +94,11 @@ def read_settings(estimator: Any) -> Settings:
         else min(
             check_integer("max_support", support, at_least=2, example="max_support=1000"), 2**62
         ),
+        checkpoint=read_path("checkpoint", estimator.checkpoint),
+        resume=check_flag("resume", estimator.resume),
         dtype=check_dtype(estimator.dtype),
         callbacks=check_callbacks(estimator.callbacks),
-        verbose=check_integer(
-            "verbose",
-            int(verbose) if isinstance(verbose, bool) else verbose,
-            at_least=0,
-            example="verbose=1",
-        ),
+        verbose=check_verbose(estimator.verbose),
         seed=draw_seed(estimator.random_state),
     )
 
@@ -130,17 +124,6 @@ def _read_cache(megabytes: object) -> int:
     """Bytes; more than any machine has are as good as none too many."""
     read = check_number("cache_size", megabytes, above=0.0, example="cache_size=500")
     return int(min(read, 2.0**40) * 2**20)
-
-
-def _read_coef0(coef0: object) -> float:
-    valid = isinstance(coef0, numbers.Real) and not isinstance(coef0, bool)
-    try:
-        number = float(coef0) if valid else math.nan  # type: ignore[arg-type]
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise bad_parameter("coef0", coef0, "a finite number", "coef0=1.0")
-    return number
 
 
 def _read_epochs(max_epochs: object, by_gap: bool) -> int:
@@ -201,21 +184,33 @@ def variance_of(X: Any, weights: npt.NDArray[np.float64] | None = None) -> float
     return float(max(0.0, square / size - (total / size) ** 2)) if size else 0.0
 
 
-def new_run(
+def costs_of(C: float, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """C_i of each row (or class), whose sum the objective must be able to hold."""
+    with np.errstate(over="ignore"):
+        costs = C * weights
+        total = float(costs.sum())
+    if not np.isfinite(total):
+        raise ValueError(
+            f"C={C:g} times the weights overflows float64; lower C, or divide sample_weight and "
+            "class_weight by their mean."
+        )
+    return costs
+
+
+def parameters_of(
     settings: Settings, gamma: float, *, k: int, d: int, is_sparse: bool, dtype: np.dtype[Any]
-) -> LaRank:
-    """A run without any example."""
+) -> dict[str, Any]:
+    """Of the `LaRank` to train."""
     name = settings.kernel
-    kernel = Kernel(name, gamma, float(settings.degree), settings.coef0, settings.function)
-    return LaRank(
-        n_classes=k,
-        n_features=d,
-        is_sparse=is_sparse,
-        dtype=dtype,
-        kernel=kernel,
-        seed=settings.seed,
-        tau=TAU,
-        schedule=settings.schedule,
-        max_support=settings.max_support,
-        cache_bytes=settings.cache_bytes,
-    )
+    return {
+        "n_classes": k,
+        "n_features": d,
+        "is_sparse": is_sparse,
+        "dtype": dtype,
+        "kernel": Kernel(name, gamma, float(settings.degree), settings.coef0, settings.function),
+        "seed": settings.seed,
+        "tau": TAU,
+        "schedule": settings.schedule,
+        "max_support": settings.max_support,
+        "cache_bytes": settings.cache_bytes,
+    }

@@ -35,7 +35,7 @@ def pose_lazy(
     """Look at every chunk once, and decide how to go on."""
     runner = find_runner()
     source = read_source(X, y, sample_weight, classes, runner, settings.memory_limit)
-    _check_two_classes(source)
+    check_two_classes(source)
     weights = class_weights(class_weight, source.classes, source.class_totals)
     norm = source.largest_norm
     tau = norm or 1.0 if settings.tau is None else settings.tau
@@ -63,8 +63,9 @@ def plan_chunks(estimator: Any, X: Any, y: Any, settings: Settings) -> DaskPlan 
     return pose_lazy(X, y, None, None, estimator.class_weight, settings)[1]
 
 
-def _check_two_classes(source: LazySource) -> None:
-    present = np.flatnonzero(source.counts)
+def check_two_classes(source: LazySource, weights: Any = 1.0) -> None:
+    """Refuse rows of fewer classes; ``weights`` (k,) are those of the classes."""
+    present = np.flatnonzero(source.counts * weights)
     if present.size >= 2:
         return
     found = f"1 class ({source.classes[present].tolist()[0]!r})" if present.size else "no class"
@@ -72,6 +73,12 @@ def _check_two_classes(source: LazySource) -> None:
         f"y has rows of positive weight of {found}; a classifier needs rows of at least two "
         "classes: add rows of another class."
     )
+
+
+def learned_features(source: LazySource) -> dict[str, Any]:
+    """`n_features_in_`, and `feature_names_in_` if X has names."""
+    features: dict[str, Any] = {"n_features_in_": source.n_features}
+    return features if source.columns is None else features | {"feature_names_in_": source.columns}
 
 
 def fit_lazy(
@@ -93,15 +100,12 @@ def fit_lazy(
             on_epoch=on_epoch,
         )  # fmt: skip
     source = problem.source
-    features: dict[str, Any] = {"n_features_in_": source.n_features}
-    if source.columns is not None:
-        features["feature_names_in_"] = source.columns
     trained = Trained(
         formulation=problem.formulation, C=settings.C, tau=problem.tau,
         class_weight=estimator.class_weight, dtype=problem.dtype, n_given=source.n,
         totals=problem.factors * source.class_totals,
     )  # fmt: skip
-    return fit, source.classes, features, plan, trained
+    return fit, source.classes, learned_features(source), plan, trained
 
 
 def lazy_model(estimator: Any) -> Model:

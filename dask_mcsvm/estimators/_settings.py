@@ -17,6 +17,7 @@ from dask_mcsvm._validation import (
     check_integer,
     check_n_jobs,
     check_number,
+    check_verbose,
     draw_seed,
     is_dataset,
 )
@@ -80,7 +81,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
     known = tuple(dict.fromkeys(("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)))
     solver = check_choice("solver", estimator.solver, known)
     _check_kind(estimator, solver, lazy)
-    verbose, options = estimator.verbose, _read_options(estimator.solver_options)
+    options = _read_options(estimator.solver_options)
     return Settings(
         formulation=formulation_name(estimator.formulation),
         solver=solver,
@@ -96,17 +97,12 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         options=options
         if lazy or solver == EARLY_SHRINK
         else check_solver_options(solver, options),
-        checkpoint=_read_path("checkpoint", estimator.checkpoint),
+        checkpoint=read_path("checkpoint", estimator.checkpoint),
         resume=check_flag("resume", estimator.resume),
-        scratch=_read_path("scratch", estimator.scratch),
+        scratch=read_path("scratch", estimator.scratch),
         memory_limit=_read_bytes(estimator.memory_limit),
         callbacks=check_callbacks(estimator.callbacks),
-        verbose=check_integer(
-            "verbose",
-            int(verbose) if isinstance(verbose, bool) else verbose,
-            at_least=0,
-            example="verbose=1",
-        ),
+        verbose=check_verbose(estimator.verbose),
         seed=draw_seed(estimator.random_state),
     )
 
@@ -143,9 +139,18 @@ def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
         )
-    names = ("checkpoint", "scratch", "memory_limit")
+    check_kept(estimator, ("checkpoint", "scratch", "memory_limit"), lazy or solver == EARLY_SHRINK)
+    if (lazy or solver == EARLY_SHRINK) and estimator.warm_start:
+        raise ValueError(
+            "warm_start keeps alpha in memory, which a fit chunk by chunk does not; use "
+            'checkpoint="folder" and resume=True.'
+        )
+
+
+def check_kept(estimator: Any, names: tuple[str, ...], is_kept: bool) -> None:
+    """Refuse parameters of a fit that keeps its state in files, unless this one does."""
     kept = [name for name in names if getattr(estimator, name) is not None]
-    if not lazy and solver != EARLY_SHRINK and (kept or estimator.resume):
+    if not is_kept and (kept or estimator.resume):
         name = kept[0] if kept else "resume"
         raise ValueError(
             f"{name} is for fits on Dask arrays and datasets, but X is in memory; leave it out, or "
@@ -153,11 +158,6 @@ def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
         )
     if estimator.resume and estimator.checkpoint is None:
         raise ValueError('resume=True needs checkpoint="folder", the one to go on from.')
-    if (lazy or solver == EARLY_SHRINK) and estimator.warm_start:
-        raise ValueError(
-            "warm_start keeps alpha in memory, which a fit chunk by chunk does not; use "
-            'checkpoint="folder" and resume=True.'
-        )
 
 
 def _read_options(value: object) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _read_options(value: object) -> dict[str, Any]:
     raise bad_parameter("solver_options", value, needed, 'solver_options={"schedule": "uniform"}')
 
 
-def _read_path(name: str, value: object) -> str | None:
+def read_path(name: str, value: object) -> str | None:
     if value is None or isinstance(value, str | os.PathLike):
         return None if value is None else os.fspath(value)
     raise bad_parameter(name, value, "a path or None", f'{name}="folder"')

@@ -17,20 +17,23 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
-from dask_mcsvm.estimators._larank_fit import Outcome, costs_of, order_of, run_epochs
-from dask_mcsvm.estimators._larank_model import LaRankModel, alike, exposed
+from dask_mcsvm.estimators._larank_model import LaRankModel, exposed
 from dask_mcsvm.estimators._larank_settings import (
-    TAU,
     WITH_GAMMA,
     Settings,
     check_classes,
-    new_run,
+    costs_of,
+    parameters_of,
     read_settings,
     resolve_gamma,
     variance_of,
 )
 from dask_mcsvm.estimators._progress import progress
-from dask_mcsvm.solvers.larank import LaRank
+from dask_mcsvm.solvers.larank import TAU, LaRank
+from dask_mcsvm.training import Fit
+from dask_mcsvm.training.larank import order_of, train_larank
+
+NAN = float("nan")
 
 
 class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
@@ -71,6 +74,11 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         counts 64, whatever the kernel), per second (as in the paper; not repeatable), or turns.
     max_support : int or None
         Support patterns kept at most; the one that the dual needs least gives way (`dual_lost_`).
+    checkpoint : path or None
+        On Dask: a folder, seen by all workers, that holds the model after every tenth epoch, whole
+        or not at all.
+    resume : bool
+        Go on from the checkpoint, if there is one; it must be of the same data and parameters.
     class_weight : dict, "balanced" or None
         Factor of C per class; "balanced" is not for `partial_fit`, which does not see all rows.
     dtype : {"float32", "float64"} or None
@@ -143,6 +151,8 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         cache_size: float = 500.0,
         schedule: str = "cost",
         max_support: int | None = None,
+        checkpoint: Any = None,
+        resume: bool = False,
         class_weight: Any = None,
         dtype: Any = None,
         callbacks: Any = (),
@@ -161,6 +171,8 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         self.cache_size = cache_size
         self.schedule = schedule
         self.max_support = max_support
+        self.checkpoint = checkpoint
+        self.resume = resume
         self.class_weight = class_weight
         self.dtype = dtype
         self.callbacks = callbacks
@@ -206,24 +218,29 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         ConvergenceWarning
             If ``stop="gap"`` and `max_epochs` ended the fit above `tol`.
         """
-        settings = read_settings(self)
+        settings = read_settings(self, lazy=is_lazy(X))
         if is_lazy(X):
-            from dask_mcsvm.estimators._larank_stream import fit_stream
+            from dask_mcsvm.estimators._larank_lazy import fit_chunks  # imports Dask
 
-            run, outcome, learned, gamma = fit_stream(self, settings, X, y, sample_weight, classes)
-            self._warn_unless_converged(settings, outcome)
-            self._remember(run, outcome, learned, gamma, None)
-            return self
-        data = self._check(X, y, sample_weight, classes, settings.dtype)
-        rows = _square(data) if settings.kernel == "precomputed" else data.rows
-        run, gamma = _start(settings, rows, data, sample_weight)
-        examples = run.examples(rows, data.y, costs_of(settings.C, data.weights))
-        with progress(settings.verbose, settings.callbacks) as on_epoch:
-            outcome = run_epochs(run, examples, settings, on_epoch)
-        self._warn_unless_converged(settings, outcome)
-        numbers = None if data.kept is None else np.flatnonzero(data.kept)
-        learned = {"classes_": data.classes, **data.features}
-        self._remember(run, outcome, learned, gamma, numbers)
+            run, fit, learned, gamma = fit_chunks(self, settings, X, y, sample_weight, classes)
+            numbers = None
+        else:
+            data = self._check(X, y, sample_weight, classes, settings.dtype)
+            rows = _square(data) if settings.kernel == "precomputed" else data.rows
+            run, gamma = _start(settings, rows, data, sample_weight)
+            examples = run.examples(rows, data.y, costs_of(settings.C, data.weights))
+            aim, shuffle = settings.aim(float(examples.C.sum())), settings.shuffle
+            with progress(settings.verbose, settings.callbacks) as on_epoch:
+                fit = train_larank(
+                    run, examples, aim, shuffle=shuffle, max_epochs=settings.max_epochs,
+                    on_epoch=on_epoch,
+                )  # fmt: skip
+            numbers = None if data.kept is None else np.flatnonzero(data.kept)
+            learned = {"classes_": data.classes, **data.features}
+        self._warn_unless_converged(settings, fit)
+        stop = "epochs" if fit.stop == "max_epochs" and not settings.by_gap else fit.stop
+        fitted = (fit.primal, fit.dual, fit.gap, fit.n_iter, stop, fit.history)
+        self._remember(run, fitted, learned, gamma, numbers)
         return self
 
     @one_at_a_time
@@ -264,12 +281,11 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
             run, gamma = bench_of(self).take(self._run), self.gamma_
             run.max_support, run.schedule = settings.max_support, settings.schedule
         run.tau = TAU
-        rows = data.rows if run.is_sparse == sp.issparse(data.rows) else _as(data.rows, run)
-        examples = run.examples(rows, data.y, costs_of(settings.C, data.weights))
+        examples = run.examples(data.rows, data.y, costs_of(settings.C, data.weights))
         run.process(examples, order_of(data.y.size, settings.shuffle, run.seed, examples.base))
-        outcome = Outcome(float("nan"), run.dual, 1, "epochs", [])
+        fitted: tuple[Any, ...] = (NAN, run.dual, NAN, 1, "epochs", [])
         learned = {"classes_": data.classes, **data.features}
-        kept = self._remember(run, outcome, learned, gamma, None)
+        kept = self._remember(run, fitted, learned, gamma, None)
         bench_of(self).last = kept, run
         return self
 
@@ -316,18 +332,17 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
             **how,
         )
 
-    def _warn_unless_converged(self, settings: Settings, outcome: Outcome) -> None:
-        if outcome.stop != "max_epochs" or settings.tol == 0:
+    def _warn_unless_converged(self, settings: Settings, fit: Fit) -> None:
+        if not settings.by_gap or fit.stop != "max_epochs" or fit.converged or settings.tol == 0:
             return
-        name, epochs = type(self).__name__, settings.max_epochs
-        tol = settings.C / outcome.primal if settings.tol is None else settings.tol
-        message = convergence_message(name, epochs, outcome.gap, tol)
+        tol = settings.C / fit.primal if settings.tol is None else settings.tol
+        message = convergence_message(type(self).__name__, settings.max_epochs, fit.gap, tol)
         warnings.warn(message, ConvergenceWarning, stacklevel=4)  # whoever called `fit`
 
     def _remember(
         self,
         run: LaRank,
-        outcome: Outcome,
+        fitted: tuple[Any, ...],
         learned: dict[str, Any],
         gamma: float,
         numbers: npt.NDArray[np.int64] | None,
@@ -337,16 +352,9 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
         kept, bench_of(self).last = Kept.of(run), None
         stale = ("feature_names_in_", "coef_")
         others = {name: value for name, value in vars(self).items() if name not in stale}
-        fitted = {
-            "gamma_": gamma,
-            "primal_": outcome.primal,
-            "dual_": outcome.dual,
-            "gap_": outcome.gap,
-            "n_iter_": outcome.n_iter,
-            "history_": outcome.history,
-            "stop_": outcome.stop,
-        }
-        self.__dict__ = others | learned | fitted | exposed(run, kept, numbers)
+        names = ("primal_", "dual_", "gap_", "n_iter_", "stop_", "history_")
+        found = {"gamma_": gamma, **dict(zip(names, fitted, strict=True))}
+        self.__dict__ = others | learned | found | exposed(run, kept, numbers)
         return kept
 
 
@@ -364,16 +372,7 @@ def _start(
         weights = weights[data.kept]
     gamma = resolve_gamma(settings, rows.shape[1], lambda: variance_of(rows, weights))
     shape = {"k": data.classes.size, "d": rows.shape[1], "is_sparse": sp.issparse(rows)}
-    return new_run(settings, gamma, dtype=rows.dtype, **shape), gamma
-
-
-def _as(rows: Any, run: LaRank) -> Any:
-    """Rows dense or CSR, as the stream began."""
-    if run.is_sparse:
-        rows = sp.csr_array(rows)
-        rows.indices, rows.indptr = rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
-        return rows
-    return np.ascontiguousarray(alike(rows, np.empty(0)))
+    return LaRank(**parameters_of(settings, gamma, dtype=rows.dtype, **shape)), gamma
 
 
 def _square(data: TrainingSet) -> Any:

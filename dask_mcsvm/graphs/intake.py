@@ -36,6 +36,7 @@ class ChunkFacts(NamedTuple):
     weighted_squares: Array  # (k,) float64, Σ weight_i ‖x_i‖² of each class
     lightest: Array  # (k,) float64, smallest positive weight of each class; inf if there is none
     heaviest: Array  # (k,) float64, largest weight of each class
+    weighted_sum: float  # Σ weight_i Σ_f x_if
 
 
 #: The sum of the rows is worth keeping up to so many features.
@@ -89,6 +90,7 @@ def chunk_facts(
         row_sum(X, used),
         np.bincount(codes, w * square, minlength=k),
         *weight_ranges(codes[used], w[used], k),
+        float(w @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()),
     )
 
 
@@ -119,7 +121,8 @@ def row_squares(X: Any) -> Array:
         values = X.data[indptr[first] : indptr[last]].astype(np.float64)
         starts = indptr[first:last] - indptr[first]
         filled = np.flatnonzero(np.diff(indptr[first : last + 1]))
-        sums[first + filled] = np.add.reduceat(values * values, starts[filled])
+        with np.errstate(over="ignore"):  # infinite squares are refused
+            sums[first + filled] = np.add.reduceat(values * values, starts[filled])
     return sums
 
 

@@ -6,135 +6,146 @@ copies the model it is given, so that it may run again after a worker was lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import nan
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-from dask.delayed import Delayed, delayed
+from dask.task_spec import List, Task, TaskRef
 
-from dask_mcsvm.checks import check_sparse
-from dask_mcsvm.solvers.larank import LaRank
+from dask_mcsvm.solvers.larank import Aim, LaRank, checked_state, rebuild
 
-from .intake import sortable_labels
+from .rows import RowBlock, Rows
+from .state import Bounds, Graph, Stage, State, Tally
 
 Array = npt.NDArray[Any]
+#: The one block of state.
+MODEL = "model"
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Rows, labels and weights of one chunk, each still to be computed; weights may be None.
-
-    `first` is the number of its first row.
-    """
-
-    X: Delayed
-    y: Delayed
-    weight: Delayed | None
-    first: int
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What one look at a chunk tells: enough to plan a fit and to refuse bad input.
+@dataclass(frozen=True, eq=False)
+class Travelling:
+    """The model, and what this epoch's visits have seen.
 
     Attributes
     ----------
-    n, d : int
-    dtype : dtype
-    is_sparse, is_finite : bool
-    largest : float
-        Magnitude of the largest value.
-    total, square : float
-        Sums over all entries, of values and of their squares, rows counted by weight.
-    labels : ndarray
-        Those that occur, sorted.
-    cost : ndarray of shape (labels,)
-        Sum of weights per label.
-    worst_weight : float
-        The smallest; nan if one is not finite.
-    n_labels, n_weights : int
+    losses : float
+        Σ C_i ξ_i of the rows that are no patterns, each when it was visited.
+    common : float
+        Σ C_i of the rows of zeros visited, which primal and dual have in common.
+    primal, dual : float
+        As far as known: the primal is an estimate, or nan.
     """
 
-    n: int
-    d: int
-    dtype: np.dtype[Any]
-    is_sparse: bool
-    is_finite: bool
-    largest: float
-    total: float
-    square: float
-    labels: Array
-    cost: npt.NDArray[np.float64]
-    worst_weight: float
-    n_labels: int
-    n_weights: int
+    run: LaRank
+    losses: float = 0.0
+    common: float = 0.0
+    primal: float = nan
+    dual: float = 0.0
+
+    def arrays(self) -> dict[str, Array]:
+        """All that the next epoch needs."""
+        state: dict[str, Array] = self.run.export()
+        return state
 
 
-@dataclass(frozen=True)
-class Visit:
-    """How a chunk is visited.
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Makes the model again from its arrays; ``parameters`` are those of a `LaRank`."""
 
-    Attributes
+    parameters: dict[str, Any]
+
+    def from_arrays(self, arrays: Mapping[str, Array]) -> Travelling:
+        """The model that `arrays` came from; an error if they are none."""
+        given = {**arrays, "n_seen": int(arrays["n_seen"])}
+        return Travelling(rebuild(self.parameters, checked_state(self.parameters, given)))
+
+
+class Passed(NamedTuple):
+    """What the visits of an epoch came to."""
+
+    primal: float
+    dual: float
+    support: int
+    kernel_evaluations: int
+    arg_max: int
+
+
+class Visits:
+    """Builds the graphs of a fit; see `Solver`.
+
+    Parameters
     ----------
-    classes : ndarray of shape (k,)
-    cost : ndarray of shape (k,)
-        C times the weight of each class.
-    base : int
-        Number of the chunk's first row.
-    seed : tuple of int or None
-        Of the order of its rows; None keeps the order.
-    tau : float
+    rows : Rows
+        All rows, those that cost nothing included: they have numbers.
+    parameters : dict
+        Of the `LaRank` to train.
+    aim : Aim
+    shuffle : bool
+        Visit chunks, and the rows of each, in random order.
+    run : str
+        Unique id of this fit, part of every task key.
     """
 
-    classes: Array
-    cost: npt.NDArray[np.float64]
-    base: int
-    seed: tuple[int, ...] | None
-    tau: float
+    def __init__(
+        self, rows: Rows, parameters: dict[str, Any], aim: Aim, shuffle: bool, run: str
+    ) -> None:
+        self.rows, self.aim, self.shuffle, self.run = rows, aim, shuffle, run
+        self.parameters, self.seed = parameters, int(parameters["seed"])
+        self.kinds: dict[str, Any] = {MODEL: Reader(parameters)}
+        self.data, self.held = rows.graph, rows.keys
+        self.bases = np.cumsum([0, *rows.sizes[:-1]]).tolist()
 
+    def start(self) -> Stage:
+        """A model without any example."""
+        model, report = ("larank-start", self.run), ("larank-tally", self.run)
+        graph = {model: Task(model, begin, self.parameters), report: Task(report, Tally)}
+        return Stage(graph, {MODEL: model}, report)
 
-def chunks_of(X: da.Array, y: da.Array, weight: da.Array | None) -> tuple[Chunk, ...]:
-    """The row chunks of Dask arrays that are cut alike, between rows only."""
-    rows = X.to_delayed()[:, 0]
-    weights = [None] * len(rows) if weight is None else weight.to_delayed()
-    firsts = np.cumsum((0, *X.chunks[0][:-1])).tolist()
-    parts = zip(rows, y.to_delayed(), weights, firsts, strict=True)
-    return tuple(Chunk(*part) for part in parts)
+    def windows(self, epoch: int, size: int) -> list[list[int]]:
+        """The chunks in the order of an epoch, so many at a time."""
+        order = np.arange(len(self.bases))
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, epoch]).permutation(order)
+        return [order[first : first + size].tolist() for first in range(0, order.size, size)]
 
+    def visits(self, state: State, epoch: int, chunks: Sequence[int], *, ends: bool) -> Stage:
+        """Visit these chunks one after the other; the report is `Passed`.
 
-def survey(chunks: Sequence[Chunk]) -> Delayed:
-    """A list with the `Survey` of each chunk."""
-    look = delayed(look_at, pure=True)
-    looks: Delayed = delayed([look(c.X, c.y, c.weight, c.first) for c in chunks])
-    return looks
+        The visits of an epoch may be several graphs; the last one ``ends`` it.
+        """
+        graph: Graph = {}
+        model, starts = state[MODEL], chunks[0] == self.windows(epoch, 1)[0][0]
+        key: tuple[str | int, ...]
+        for chunk in chunks:
+            key = (f"larank-visit-e{epoch}", self.run, chunk)
+            seed = (self.seed, epoch, chunk) if self.shuffle else None
+            graph[key] = Task(
+                key, visit, TaskRef(model), TaskRef(self.rows.keys[chunk]), self.bases[chunk], seed,
+                self.aim if starts and chunk == chunks[0] else None,
+            )  # fmt: skip
+            model = key
+        if ends:
+            key = (f"larank-estimate-e{epoch}", self.run)
+            graph[key] = Task(key, estimate, TaskRef(model), by_gap=self.aim.by_gap)
+            model = key
+        report = (f"larank-passed-e{epoch}", self.run, chunks[-1])
+        graph[report] = Task(report, passed, TaskRef(model))
+        return Stage(graph, {MODEL: model}, report)
 
-
-def visits(run: Any, chunks: Sequence[Chunk], how: Sequence[Visit]) -> Delayed:
-    """The model after visiting these chunks one after the other; `run` is one, or a Delayed."""
-    state = run if isinstance(run, Delayed) else delayed(run, traverse=False)
-    step = delayed(visit, pure=True)
-    for chunk, settings in zip(chunks, how, strict=True):
-        state = step(state, chunk.X, chunk.y, chunk.weight, settings)
-    return state
-
-
-def progress_of(run: Delayed) -> Delayed:
-    """A number that is there when the model is: to wait without moving the model."""
-    count: Delayed = delayed(count_patterns, pure=True)(run)
-    return count
-
-
-def losses(run: LaRank, chunks: Sequence[Chunk], how: Sequence[Visit]) -> Delayed:
-    """Per chunk: losses of the rows that are no patterns, and the cost of rows of zeros."""
-    state = delayed(run, traverse=False)
-    look = delayed(losses_of, pure=True)
-    parts = zip(chunks, how, strict=True)
-    found: Delayed = delayed([look(state, c.X, c.y, c.weight, visit) for c, visit in parts])
-    return found
+    def certify(self, state: State, epoch: int) -> Stage:
+        """Gradients made anew, and the losses of all rows; the report is `Bounds`."""
+        model = (f"larank-renew-e{epoch}", self.run)
+        graph: Graph = {model: Task(model, renew, TaskRef(state[MODEL]))}
+        losses = [(f"larank-losses-e{epoch}", self.run, c) for c in range(len(self.bases))]
+        for key, rows, base in zip(losses, self.rows.keys, self.bases, strict=True):
+            graph[key] = Task(key, losses_of, TaskRef(model), TaskRef(rows), base)
+        report = (f"larank-bounds-e{epoch}", self.run)
+        graph[report] = Task(report, bounds, TaskRef(model), List(*map(TaskRef, losses)))
+        return Stage(graph, {MODEL: model}, report)
 
 
 def lazy_scores(X: da.Array, scorer: Any, decide: Callable[[Array], Array], k: int) -> da.Array:
@@ -166,7 +177,7 @@ class _Decide:
     decide: Callable[[Array], Array]
 
     def __call__(self, X: Any) -> Array:
-        return self.decide(self.scorer(as_matrix(X)))
+        return self.decide(self.scorer(X))
 
 
 @dataclass(frozen=True)
@@ -176,78 +187,70 @@ class _Label:
     classes: Array
 
     def __call__(self, X: Any) -> Array:
-        labels: Array = self.classes[self.best(self.scorer(as_matrix(X)))]
+        labels: Array = self.classes[self.best(self.scorer(X))]
         return labels
 
 
-def look_at(X: Any, y: Any, weight: Any, first: int) -> Survey:
-    """Survey a chunk."""
-    X, y = as_matrix(X), sortable_labels(y, first)
-    values = X.data if sp.issparse(X) else X
-    wide = values.astype(np.float64, copy=False)
-    with np.errstate(over="ignore"):  # the largest value tells, and is refused
-        squares = X.astype(np.float64).power(2) if sp.issparse(X) else wide * wide
-    labels, places = np.unique(y, return_inverse=True)
-    given = np.ones(y.size) if weight is None else np.asarray(weight, np.float64)
-    costs = np.asarray(np.bincount(places, given[: y.size], labels.size), np.float64)
-    by_row = given if given.size == X.shape[0] else np.ones(X.shape[0])
-    worst = given.min(initial=np.inf) if np.isfinite(given).all() else float("nan")
-    return Survey(
-        n=X.shape[0],
-        d=X.shape[1],
-        dtype=X.dtype,
-        is_sparse=sp.issparse(X),
-        is_finite=bool(np.isfinite(wide).all()),
-        largest=float(max(wide.max(initial=0.0), -wide.min(initial=0.0))),
-        total=float(by_row @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()),
-        square=float(by_row @ np.asarray(squares.sum(axis=1)).ravel()),
-        labels=labels,
-        cost=costs,
-        worst_weight=float(worst),
-        n_labels=y.size,
-        n_weights=given.size,
+def begin(parameters: dict[str, Any]) -> Travelling:
+    """A model without any example."""
+    return Travelling(LaRank(**parameters))
+
+
+def visit(
+    model: Travelling, rows: RowBlock, base: int, seed: tuple[int, ...] | None, aim: Aim | None
+) -> Travelling:
+    """The model after one visit of every row of a chunk; an ``aim`` begins an epoch."""
+    run = model.run.copy()  # a task's arguments belong to others too
+    if aim is not None:
+        run.tau = aim.tau(run.dual)
+        model = Travelling(run)
+    examples = run.examples(rows.X, rows.y, rows.C, base=base)
+    order = np.flatnonzero(examples.C > 0)
+    if seed is not None:
+        order = np.random.default_rng(seed).permutation(order)
+    run.process(examples, order)
+    losses, common = run.other_losses(examples, exact=False)
+    # Without the cache: it would travel with the model.
+    return Travelling(run.copy(), model.losses + losses, model.common + common)
+
+
+def renew(model: Travelling) -> Travelling:
+    """The model with gradients made anew; primal and dual are the share of its patterns."""
+    run = model.run.copy()
+    primal, dual = run.pattern_part(None).bounds(0.0, 0.0)
+    return Travelling(run.copy(), primal=primal, dual=dual)
+
+
+def estimate(model: Travelling, *, by_gap: bool) -> Travelling:
+    """The model at the end of an epoch, with its dual, and the primal as visits saw it."""
+    if not by_gap:
+        return Travelling(model.run, dual=model.run.dual + model.common)
+    new = renew(model)
+    primal = new.primal + model.losses + model.common
+    return Travelling(new.run, primal=primal, dual=new.dual + model.common)
+
+
+def passed(model: Travelling) -> Passed:
+    """A few numbers of the model, which stays where it is."""
+    run = model.run
+    counters = run.counters
+    return Passed(
+        model.primal,
+        model.dual,
+        run.n_patterns,
+        counters["kernel_evaluations"],
+        counters["arg_max"],
     )
 
 
-def as_matrix(X: Any) -> Any:
-    """A chunk of an array or a frame as numbers, dense or CSR."""
-    check_sparse(X, "a chunk of X")
-    return X.tocsr() if sp.issparse(X) else np.asarray(X)
-
-
-def visit(run: LaRank, X: Any, y: Any, weight: Any, how: Visit) -> LaRank:
-    """The model after one visit of every row of a chunk."""
-    run = run.copy()  # a task's arguments belong to others too
-    run.tau = how.tau
-    examples = _examples(run, X, y, weight, how)
-    order = np.flatnonzero(examples.C > 0)
-    if how.seed is not None:
-        order = np.random.default_rng(how.seed).permutation(order)
-    run.process(examples, order)
-    return run.copy()  # without the cache: it would travel with the model
-
-
-def losses_of(run: LaRank, X: Any, y: Any, weight: Any, how: Visit) -> tuple[float, float]:
+def losses_of(model: Travelling, rows: RowBlock, base: int) -> tuple[float, float]:
     """Σ C_i ξ_i of the rows of a chunk that are no patterns, and Σ C_i of its rows of zeros."""
-    run = run.copy()
-    examples = _examples(run, X, y, weight, how)
-    return run.other_losses(examples)
+    run = model.run.copy()
+    found: tuple[float, float] = run.other_losses(run.examples(rows.X, rows.y, rows.C, base=base))
+    return found
 
 
-def _examples(run: LaRank, X: Any, y: Any, weight: Any, how: Visit) -> Any:
-    X = as_matrix(X).astype(run.dtype, copy=False)
-    if run.is_sparse:
-        X = sp.csr_array(X)
-        X.sum_duplicates()
-        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int64)
-    else:
-        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X)
-    places = np.searchsorted(how.classes, sortable_labels(y, how.base)).astype(np.int32)
-    costs = how.cost[places]
-    if weight is not None:
-        costs = costs * np.asarray(weight, np.float64)
-    return run.examples(X, places, costs, base=how.base)
-
-
-def count_patterns(run: LaRank) -> int:
-    return run.n_patterns
+def bounds(model: Travelling, found: Sequence[tuple[float, float]]) -> Bounds:
+    """A certificate from the model's share of it, just computed, and the losses of all chunks."""
+    losses, common = np.sum(found, axis=0).tolist()
+    return Bounds(model.primal + losses + common, model.dual + common)

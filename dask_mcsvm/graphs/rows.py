@@ -86,6 +86,7 @@ def row_blocks(
     dtype: npt.DTypeLike,
     tau: float,
     run: str,
+    all_rows: bool = False,
 ) -> Rows:
     """Build the tasks that turn row chunks into blocks; computes nothing.
 
@@ -102,6 +103,8 @@ def row_blocks(
         Value of the constant feature.
     run : str
         Told apart by it are the tasks of fits that run at the same time.
+    all_rows : bool
+        Whether rows that cost 0 stay in their blocks.
     """
     graph = sources([*X, *y, *C])
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
@@ -111,7 +114,7 @@ def row_blocks(
         graph[key] = Task(
             key, make_block, TaskRef(X[c].key), TaskRef(y[c].key), TaskRef(C[c].key),
             first=offsets[c], stop=offsets[c + 1], n_classes=n_classes, tau=tau,
-            dtype=np.dtype(dtype),
+            dtype=np.dtype(dtype), all_rows=all_rows,
         )  # fmt: skip
         keys.append(key)
     return Rows(
@@ -141,8 +144,9 @@ def make_block(
     n_classes: int,
     tau: float,
     dtype: np.dtype[Any],
+    all_rows: bool = False,
 ) -> RowBlock:
-    """The rows first:stop of the whole set, which are this chunk, without those that cost 0."""
+    """The rows first:stop of the whole set, which are this chunk; by default those that cost."""
     codes, n = np.asarray(y), stop - first
     if X.shape[0] != n or codes.shape != (n,):
         raise ValueError(
@@ -170,7 +174,11 @@ def make_block(
         costs,
         square,
     )
-    return block if (costs > 0).all() else RowBlock._make(part[costs > 0] for part in block)
+    return (
+        block
+        if all_rows or (costs > 0).all()
+        else RowBlock._make(part[costs > 0] for part in block)
+    )
 
 
 def as_block(X: Any, dtype: np.dtype[Any]) -> Any:

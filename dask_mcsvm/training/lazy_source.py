@@ -111,7 +111,23 @@ class LazySource:
         heaviest = np.max([fact.heaviest for fact in self.facts], axis=0)
         return np.concatenate([(factors * each)[present] for each in (lightest, heaviest)])
 
-    def rows(self, factors: Array, *, dtype: np.dtype[Any], tau: float, run: str) -> Rows:
+    @property
+    def variance(self) -> float:
+        """Of all entries of X, rows counted by their weights."""
+        size = self.n_features * float(self.class_totals.sum())
+        total = sum(fact.weighted_sum for fact in self.facts)
+        square = sum(float(fact.weighted_squares.sum()) for fact in self.facts)
+        return max(0.0, square / size - (total / size) ** 2)
+
+    def rows(
+        self,
+        factors: Array,
+        *,
+        dtype: np.dtype[Any],
+        tau: float,
+        run: str,
+        all_rows: bool = False,
+    ) -> Rows:
         """The rows as solvers read them; ``factors`` (k,) is C times the class weight."""
         weights: Sequence[Delayed | None] = self.weights or [None] * len(self.X)
         shared = delayed(factors)
@@ -121,7 +137,7 @@ class LazySource:
         ]
         return row_blocks(
             self.X, self.codes, costs, sizes=self.sizes, n_features=self.n_features,
-            n_classes=self.classes.size, dtype=dtype, tau=tau, run=run,
+            n_classes=self.classes.size, dtype=dtype, tau=tau, run=run, all_rows=all_rows,
         )  # fmt: skip
 
 
@@ -132,6 +148,8 @@ def read_source(
     classes: Any,
     runner: Runner,
     memory_limit: int | None = None,
+    *,
+    mixed: bool = False,
 ) -> LazySource:
     """Make one form of all that can be given, and look at every chunk once.
 
@@ -144,6 +162,8 @@ def read_source(
     y, sample_weight : lazy or in memory, of shape (n,)
     classes : array-like of shape (k,), optional
         All labels; saves the pass over y that finds them.
+    mixed : bool
+        Whether some chunks may be dense and some sparse.
     """
     columns, room = column_names(X), room_for_rows(runner, memory_limit)
     if isinstance(X, str | os.PathLike | Dataset):
@@ -178,6 +198,8 @@ def read_source(
     # Until they are made to blocks, both exist.
     held = [block.key for block in _blocks(lazy_X)] if 2 * size <= room else []
     facts = _look(lazy_X, code_blocks, weight_blocks, known.size, runner, held)
+    if not mixed:
+        _refuse_mixed(facts)
     n, d = lazy_X.shape
     if n == 0 or d == 0:
         raise ValueError(f"X has shape {(n, d)}; there must be rows and columns.")
@@ -276,7 +298,10 @@ def _look(
             zip(_blocks(X), codes, given, _spans(X), strict=True)
         )
     ]
-    facts = _compute(tasks, runner, held)
+    return _compute(tasks, runner, held)
+
+
+def _refuse_mixed(facts: Sequence[ChunkFacts]) -> None:
     for c, fact in enumerate(facts):
         if fact.is_sparse != facts[0].is_sparse:
             kinds = ("sparse", "dense") if fact.is_sparse else ("dense", "sparse")
@@ -284,7 +309,6 @@ def _look(
                 f"chunk {c} of X is {kinds[0]} and chunk 0 is {kinds[1]}; chunks must be all dense "
                 "or all sparse: type X.map_blocks(scipy.sparse.csr_matrix)."
             )
-    return facts
 
 
 def _compute(tasks: Sequence[Delayed], runner: Runner, held: Sequence[Any] = ()) -> list[Any]:

@@ -1,8 +1,8 @@
 """The one loop of a fit: an epoch, a record of it, a certificate when that may be enough.
 
-What it drives is a `Run`: rows in memory (`local`), out of core (`out_of_core`,
-`block_minimization`) or on Dask (`dask_run`). The loop alone keeps the history, decides when to
-certify, to save, to let another solver go on and to stop.
+What it drives is a `Run`: rows in memory (`local`, `larank`), out of core (`out_of_core`,
+`block_minimization`) or on Dask (`dask_run`, `larank_on_dask`). The loop alone keeps the history,
+decides when to certify, to save, to let another solver go on and to stop.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Run:
         Whether somebody will read what is saved when the fit is over.
     stops_by_gap : bool
         Whether a certified gap of at most tol ends the fit.
+    absolute : float
+        A difference P - D that is enough, whatever tol is.
     looks_itself : bool
         Whether the run, not the loop, decides when it is time for a certificate.
     certifies : bool
@@ -87,6 +89,7 @@ class Run:
     save_every: int | None = None
     is_kept = False
     stops_by_gap = True
+    absolute = 0.0
     looks_itself = False
     certifies = True
 
@@ -197,7 +200,7 @@ class Loop:
         primal, dual, bounds = run.dual + done.gap, run.dual, done.bounds
         estimate = nan if isnan(done.gap) else self.relative(primal, dual)
         begun = time.perf_counter()
-        if bounds is None and self._time_to_look(estimate):
+        if bounds is None and self._time_to_look(estimate, self._enough(primal)):
             bounds = run.certify()
         certify_seconds = time.perf_counter() - begun
         if bounds is not None:
@@ -226,25 +229,30 @@ class Loop:
             return "callback"
         return done.stop or self._reached_tol()
 
-    def _time_to_look(self, estimate: float) -> bool:
-        """Certify when the estimate is near tol, and now and then in any case."""
-        if self.tol == 0 or self.run.looks_itself:
+    def _enough(self, primal: float) -> float:
+        """The relative gap that ends the fit, at an objective of this size."""
+        return max(self.tol, self.run.absolute / primal) if primal > 0 else self.tol
+
+    def _time_to_look(self, estimate: float, enough: float) -> bool:
+        """Certify when the estimate is near enough, and now and then in any case."""
+        if enough == 0 or self.run.looks_itself:
             return False
         waited = self.epochs - self.last_look
-        is_near = self.correction * estimate <= self.tol
+        is_near = self.correction * estimate <= enough
         patience = self.run.patience
         if isnan(estimate):
-            patience = min(patience, epochs_to_tol(self.history, self.tol))
+            patience = min(patience, epochs_to_tol(self.history, enough))
         return (is_near and waited >= min(4.0, 0.1 * self.epochs)) or (
             waited >= max(patience, 0.1 * self.epochs)
         )
 
     def _reached_tol(self) -> str | None:
         """Whether the last epoch, perhaps one before a resume, was certified to be good enough."""
-        if not self.history or self.tol == 0 or not self.run.stops_by_gap:
+        if not self.history or not self.run.stops_by_gap:
             return None
         last = self.history[-1]
-        return "gap" if last["certified"] and last["gap"] <= self.tol else None
+        enough = self._enough(last["primal"])
+        return "gap" if enough > 0 and last["certified"] and last["gap"] <= enough else None
 
     def _finish(self, stop: str) -> Fit:
         run = self.run
@@ -258,7 +266,8 @@ class Loop:
             primal, dual = run.certify()
             gap, spent = self.relative(primal, dual), time.perf_counter() - begun
             last.update(primal=primal, dual=dual, gap=gap, certified=True, certify_seconds=spent)
-        gap, is_enough = last["gap"], last["gap"] <= self.tol or stop == "violation"
+        gap, enough = last["gap"], self._enough(last["primal"])
+        is_enough = gap <= enough or stop == "violation"
         return Fit(
             primal=last["primal"],
             dual=last["dual"],

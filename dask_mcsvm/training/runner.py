@@ -121,14 +121,6 @@ def tell_of_threads() -> None:
     logger.warning(THREADS_INSTEAD)
 
 
-def not_in_processes() -> dict[str, str]:
-    """The same for collections: arguments of their `compute` and `persist`."""
-    if dask.base.get_scheduler() is not dask.multiprocessing.get:
-        return {}
-    tell_of_threads()
-    return {"scheduler": "threads"}
-
-
 class LocalRunner(Runner):
     """Threads, processes or a plain loop; held values are in this process."""
 

@@ -259,13 +259,12 @@ def test_a_chunk_with_other_columns_is_named_by_predictions(model):
 
 def test_a_chunk_with_other_columns_is_named_by_fit():
     rows = altered(1, lambda block: block[:, 1:])
-    with says(
-        "chunk 1 of X (rows 80:160) has shape (80, 4), and X has 5 columns; every chunk needs the "
-        "same columns, in the same order."
-    ):
-        svm().fit(rows, Y)
-    with says("chunk 1 has 4 columns and the first 5; pass the same columns."):
-        LaRankSVC().fit(rows, Y)
+    for new in (svm, LaRankSVC):
+        with says(
+            "chunk 1 of X (rows 80:160) has shape (80, 4), and X has 5 columns; every chunk needs "
+            "the same columns, in the same order."
+        ):
+            new().fit(rows, Y)
     unknown = da.concatenate([
         da.from_delayed(dask.delayed(part), (np.nan, 5), X.dtype) for part in (X[:80], X[80:, 1:])
     ])  # fmt: skip

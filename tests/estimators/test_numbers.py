@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_mcsvm import LaRankSVC, LinearMCSVC
-from dask_mcsvm.estimators._larank_fit import Epochs
-from dask_mcsvm.estimators._larank_settings import read_settings
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import write_dataset
+from dask_mcsvm.training.larank import relative
+from dask_mcsvm.training.loop import Loop, Run
 
 Y = np.arange(30) % 3
 X = np.eye(3)[Y] + 0.3 * np.random.default_rng(0).normal(size=(30, 3))
@@ -197,8 +197,15 @@ def test_every_larank_fit_is_refused_or_certified(kernel, powers, reach):
 
 
 def test_an_objective_that_is_not_finite_is_never_done():
-    done = Epochs(read_settings(LaRankSVC(stop="gap")), 1.0, None).is_done
+    def done(primal, dual):
+        run = Run()
+        run.absolute = 1.0  # stop="gap" without tol, at C = 1
+        loop = Loop(run, relative, 0.0, 1, None)
+        loop.history = [{"primal": primal, "gap": relative(primal, dual), "certified": True}]
+        return loop._reached_tol() == "gap"
+
     assert done(1.0, 0.5)
+    assert not done(3.0, 1.0)
     assert not done(np.inf, 1.0)
     assert not done(1.0, np.inf)
     assert not done(np.nan, 1.0)
@@ -293,9 +300,8 @@ def test_damaged_chunks_are_refused_on_dask(make):
         for part in (good[0], bad, good[2])
     ]
     rows, labels = da.concatenate(chunks), da.from_array(Y, chunks=10)
-    where = "the chunk of rows 10:20 of X" if make is LinearMCSVC else "a chunk of X"
     model = make(random_state=0).fit(X, Y)
-    with says(sentence(name=where)):
+    with says(sentence(name="the chunk of rows 10:20 of X")):
         model.fit(rows, labels)
     for lazy in (model.predict(rows), model.decision_function(rows)):
         with says(sentence(name="chunk 1 of X")):

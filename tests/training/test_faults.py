@@ -31,6 +31,14 @@ DEADLINE_SECONDS = 120
 EPOCHS = 6
 
 
+def larank(**parameters):
+    return LaRankSVC(gamma=1.0, random_state=0, **parameters)
+
+
+def coefficients(model):
+    return model.dual_coef_.toarray().tobytes(), model.support_.tobytes(), model.dual_
+
+
 def undisturbed(solver="shards", **parameters):
     with dask.config.set(scheduler="synchronous"):
         return weights(svm(solver, max_epochs=EPOCHS, **parameters).fit(*lazy_set()))
@@ -58,11 +66,11 @@ def test_a_worker_killed_in_the_middle_of_an_epoch_changes_nothing(solver, task,
 
 def test_a_worker_killed_with_the_model_of_larank_changes_nothing(two_processes):
     """The model is on one worker at a time, and there it dies."""
-    model = LaRankSVC(gamma=1.0, max_epochs=2, random_state=0)
+    model = larank(max_epochs=2)
     with dask.config.set(scheduler="synchronous"):
         alone = model.fit(*lazy_set()).dual_coef_
     pids = two_processes.run(os.getpid)
-    two_processes.register_plugin(KillWorker(pids, "visit"))
+    two_processes.register_plugin(KillWorker(pids, "larank-visit-e1"))
     on_cluster = model.fit(*lazy_set()).dual_coef_
     two_processes.wait_for_workers(2, DEADLINE_SECONDS)
     assert len(set(two_processes.run(os.getpid).values()) & set(pids.values())) == 1
@@ -99,8 +107,9 @@ def test_a_client_that_was_killed_goes_on_in_a_new_process(tmp_path):
     assert weights(model) == undisturbed()
 
 
+@pytest.mark.parametrize(("make", "learned"), [(svm, weights), (larank, coefficients)])
 @pytest.mark.parametrize("has_checkpoint", [True, False])
-def test_a_cluster_that_goes_away_names_the_checkpoint(has_checkpoint, tmp_path):
+def test_a_cluster_that_goes_away_names_the_checkpoint(make, learned, has_checkpoint, tmp_path):
     path = tmp_path / "fit"
     sentence = r"the Dask cluster went away \(.*\)"
     if has_checkpoint:
@@ -114,14 +123,15 @@ def test_a_cluster_that_goes_away_names_the_checkpoint(has_checkpoint, tmp_path)
             if len(seen) == 3:
                 cluster.close()
 
-        model = svm(max_epochs=EPOCHS, callbacks=(close_in_third,))
+        model = make(max_epochs=EPOCHS, callbacks=(close_in_third,))
         model.set_params(checkpoint=path if has_checkpoint else None)
         with pytest.raises(ClusterLostError, match=f"^{sentence}$"):
             model.fit(*lazy_set())
     if has_checkpoint:
         with dask.config.set(scheduler="synchronous"):
             model.set_params(resume=True, callbacks=()).fit(*lazy_set())
-        assert weights(model) == undisturbed()
+            alone = make(max_epochs=EPOCHS).fit(*lazy_set())
+        assert learned(model) == learned(alone)
 
 
 def test_a_task_that_kills_its_workers_says_what_to_change(tmp_path):

@@ -1,4 +1,4 @@
-"""The bounded cache of kernel rows of a LaRank run.
+"""Kernel values that visits need: a bounded cache of kernel rows, and blocks of new ones.
 
 The owner of a cache row is a slot, NOBODY, or -2 - i for example i of a set that is visited again.
 Rows of patterns are complete. Those of other examples may miss values of patterns that came later.
@@ -6,12 +6,18 @@ Rows of patterns are complete. Those of other examples may miss values of patter
 
 from __future__ import annotations
 
-from ._jit import bare_by_type, bare_part, kernel
-from ._larank_kernels import UNKNOWN
-from ._larank_models import is_kernel
-from ._larank_state import FREE, HAND, HITS, MISSES, PATTERNS
+from dataclasses import dataclass
+from typing import Any
 
-NOBODY = -1  # owner of a free cache row
+import numpy as np
+import scipy.sparse as sp
+
+from dask_mcsvm.solvers._jit import bare_by_type, bare_part, kernel
+from dask_mcsvm.solvers._rows import read_only
+
+from .kernels import UNKNOWN, call_kernel, compute_block
+from .models import NOBODY, is_kernel
+from .state import EVALUATIONS, FREE, HAND, HITS, MISSES, PATTERNS
 
 
 def fetch(model, p, counts):
@@ -184,3 +190,83 @@ def place_row(model, p, row, counts):
     r = take_row(model, counts)
     fill_row(model, r, row, row.size)
     own_row(model, p, r)
+
+
+# -- examples, and kernel values in blocks ---------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Examples:
+    """Rows to learn from, and what a run remembers of them between visits."""
+
+    X: np.ndarray | sp.csr_array  # (n, d); the (n, n) matrix of a precomputed kernel
+    rows: np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray]
+    y: np.ndarray  # (n,) int32
+    C: np.ndarray  # (n,) float64
+    norms: np.ndarray  # (n,) float64: ‖x‖²
+    square: np.ndarray  # (n,) float64: K(x, x)
+    width: np.ndarray  # (n,) float64: see ``Limits.width``
+    base: int  # id of the first
+    slot_of: np.ndarray  # (n,) int32
+    seen: np.ndarray  # (n,) float64
+
+
+def block_values(run: Any, examples: Examples, order: np.ndarray) -> np.ndarray:
+    """Kernel values (b, P + b) of examples `order` to all patterns, and to those before them."""
+    P, b, model = run.n_patterns, order.size, run.model
+    model.column[:P] = np.arange(P)
+    out = np.full((b, P + b), UNKNOWN, run.dtype)
+    if model.example_row.size:
+        known_values(model, order, examples.slot_of, P, out)
+    counts = run.tally.counts
+    if run.kernel.is_external:
+        counts[EVALUATIONS] += external_values(run, examples, order, out)
+        return out
+    norms = examples.norms[order]
+    left = (model.function, examples.rows, order, norms)
+    counts[EVALUATIONS] += compute_block(*left, *stored(run), False, out, 0)
+    counts[EVALUATIONS] += compute_block(*left, examples.rows, order, norms, True, out, P)
+    return out
+
+
+def stored(run: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Rows of the patterns, their numbers and norms, as `compute_block` takes them."""
+    P, store = run.n_patterns, run.store
+    if isinstance(store, tuple):
+        return tuple(map(read_only, store)), 2 * np.arange(P), run.model.norms[:P]
+    return read_only(store), np.arange(P), run.model.norms[:P]
+
+
+def external_values(run: Any, examples: Examples, order: np.ndarray, out: np.ndarray) -> int:
+    """Fill `out` by calling the user's kernel, or from the matrix; returns how many values."""
+    P, X = run.n_patterns, examples.X
+    if run.kernel.name == "precomputed":
+        out[:, :P] = X[np.ix_(order, run.patterns.ids[:P])]
+        out[:, P:] = X[np.ix_(order, order)]
+        return 0  # nobody computed anything
+    rows = X[order]
+    lacking = np.flatnonzero((out[:, :P] == UNKNOWN).any(axis=1))
+    if lacking.size:
+        out[lacking, :P] = call_kernel(run.kernel.function, rows[lacking], run.pattern_rows())
+    out[:, P:] = call_kernel(run.kernel.function, rows, rows)
+    examples.square[order] = out[:, P:].diagonal()
+    return lacking.size * P + order.size**2
+
+
+def provide_row(run: Any, p: int, examples: Examples | None) -> None:
+    """Compute the kernel row of slot p and put it into the cache."""
+    P, row = run.n_patterns, np.full((1, run.n_patterns), UNKNOWN, run.dtype)
+    if run.kernel.name == "precomputed":
+        assert examples is not None
+        ids = run.patterns.ids[:P]
+        row[0] = examples.X[ids[p], ids]
+    elif run.kernel.is_external:
+        rows = run.pattern_rows()
+        row[:] = call_kernel(run.kernel.function, rows[p : p + 1], rows)
+        run.tally.counts[EVALUATIONS] += P
+    else:
+        rows, slots, norms = stored(run)
+        one = (run.model.function, rows, slots[p : p + 1], norms[p : p + 1])
+        run.tally.counts[EVALUATIONS] += compute_block(*one, rows, slots, norms, False, row, 0)
+        row[0, p] = run.patterns.square[p]
+    place_row(run.model, p, row[0], run.tally.counts)

@@ -1,28 +1,30 @@
-"""LaRank (Bordes et al. 2007): Crammer-Singer with any kernel, examples as they come."""
+"""A run of LaRank: the model, and the visits that make it grow."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from dask_mcsvm.checks import check_range, positive_range
+from dask_mcsvm.solvers._rows import as_rows, read_only
 
-from ._larank_certify import PatternPart, other_losses, pattern_part, seen_losses, settled_cost
-from ._larank_check import checked_state
-from ._larank_grow import (
+from .cache import Examples, block_values, provide_row
+from .certify import PatternPart, other_losses, pattern_part, seen_losses, settled_cost
+from .kernels import Kernel, norms_of, self_values
+from .models import (
+    KernelModel,
+    LinearModel,
     grown_model,
     grown_patterns,
     larger,
     new_kernel_model,
     new_linear_model,
 )
-from ._larank_kernels import Kernel, kernel_matrix, norms_of, self_values
-from ._larank_models import KernelModel, LinearModel
-from ._larank_schedule import GROW, SCHEDULES, WANT, advance
-from ._larank_state import (
+from .state import (
     ARG_MAX,
     DUAL,
     DUAL_LOST,
@@ -50,9 +52,8 @@ from ._larank_state import (
     new_store,
     stored_rows,
 )
-from ._larank_transfer import export, restore
-from ._larank_values import Examples, block_values, provide_row
-from ._rows import as_rows, read_only
+from .steps import GROW, SCHEDULES, WANT, advance
+from .transfer import export, restore
 
 #: Kernel rows of so many examples are computed together: a tile of patterns stays in the cache of
 #: the processor for all of them. Values between the examples themselves are computed too, half a
@@ -67,18 +68,30 @@ VALUE_COST = 64.0
 
 ALL_OPERATIONS = (1.0, 1.0, 1.0)
 
-__all__ = [
-    "ALL_OPERATIONS",
-    "SCHEDULES",
-    "Examples",
-    "Kernel",
-    "LaRank",
-    "checked_state",
-    "kernel_matrix",
-    "norms_of",
-    "rebuild",
-    "settled_cost",
-]
+#: Violations up to this are left alone, unless a gap asks for less ...
+TAU = 1e-4
+#: ... and the share of the allowed gap that violations left alone may add up to.
+TAU_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Aim:
+    """When a fit is good enough: at a relative gap ``tol``, or at P - D = ``absolute``.
+
+    ``total_cost`` is Σ C_i.
+    """
+
+    by_gap: bool
+    tol: float
+    absolute: float
+    total_cost: float
+
+    def tau(self, dual: float) -> float:
+        """The violation to leave alone in the next epoch."""
+        if not self.by_gap:
+            return TAU
+        allowed = max(self.tol * max(dual, 0.0), self.absolute)
+        return min(TAU, TAU_SHARE * allowed / self.total_cost)
 
 
 class LaRank:
@@ -116,7 +129,7 @@ class LaRank:
         dtype: np.dtype,
         kernel: Kernel,
         seed: int,
-        tau: float = 1e-4,
+        tau: float = TAU,
         schedule: str = "cost",
         max_support: int | None = None,
         cache_bytes: int = 500 * 2**20,
@@ -226,10 +239,11 @@ class LaRank:
         """Rows of the stream; `process` may visit them any number of times.
 
         ``base`` is the number of the first; by default they come next. Rows whose numbers came
-        before are recognised where they are support patterns.
+        before are recognised where they are support patterns. X may be dense or CSR.
         """
         n = X.shape[0]
         precomputed = self.kernel.name == "precomputed"
+        X = X if self.is_sparse == sp.issparse(X) else self._alike(X)
         rows = as_rows(np.empty((n, 0), self.dtype) if precomputed else X)
         norms, square = np.zeros(n), np.full(n, np.nan)
         C = read_only(np.asarray(C, np.float64))
@@ -264,13 +278,19 @@ class LaRank:
             np.zeros(n),
         )
 
+    def _alike(self, X):
+        """Rows of the other kind as those that the run began with."""
+        if not self.is_sparse:
+            return X.toarray()
+        X = sp.csr_array(X)
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int64)
+        return X
+
     def _check_range(self, C: np.ndarray, square: Any) -> None:
         """Refuse C_i and K(x, x) that no step could work with; a function's values come later."""
         largest = 1.0 if self.kernel.name == "callable" else float(np.max(square, initial=0.0))
         if C.any():
-            check_range(
-                positive_range(C), np.sqrt(largest), 0.0, self.dtype, are_zero=largest == 0
-            )
+            check_range(positive_range(C), np.sqrt(largest), 0.0, self.dtype, are_zero=largest == 0)
 
     def _slots_of(self, base: int, n: int) -> np.ndarray:
         """Slots of the examples base..base + n that are patterns, (n,), -1 for the others."""
@@ -337,14 +357,14 @@ class LaRank:
         With ``exact=False`` losses of examples that are no patterns are those last seen, free of
         charge; the primal is then an estimate.
         """
-        part, common = pattern_part(self, examples), settled_cost(examples)
-        others = other_losses(self, examples, BLOCK_ROWS) if exact else seen_losses(examples)
-        primal = part.half_square + part.slack + others + common
-        return primal, part.linear - part.half_square + common
+        part = pattern_part(self, examples)
+        losses, common = self.other_losses(examples, exact=exact)
+        return part.bounds(losses, common)
 
-    def other_losses(self, examples: Examples) -> tuple[float, float]:
+    def other_losses(self, examples: Examples, *, exact: bool = True) -> tuple[float, float]:
         """Σ C_i ξ_i of examples that are no patterns, and Σ C_i of those with K(x, x) = 0."""
-        return other_losses(self, examples, BLOCK_ROWS), settled_cost(examples)
+        others = other_losses(self, examples, BLOCK_ROWS) if exact else seen_losses(examples)
+        return others, settled_cost(examples)
 
     def pattern_part(self, examples: Examples | None) -> PatternPart:
         """What the support patterns tell of primal and dual."""

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._jit import by_type, kernel
-from ._larank_cache import fetch, remember
-from ._larank_models import LinearModel, class_score, is_kernel, look_new, look_old
-from ._larank_state import DUAL, PATTERNS, slot_row
-from ._rows import row_update
+from dask_mcsvm.solvers._jit import by_type, kernel
+from dask_mcsvm.solvers._rows import row_update
+
+from .cache import fetch, remember
+from .models import LinearModel, class_score, is_kernel, look_new, look_old
+from .state import DUAL, PATTERNS, slot_row
 
 
 def refresh(model, patterns, store, p, tally):
@@ -135,6 +136,11 @@ class PatternPart:
     half_square: float
     linear: float
     slack: float
+
+    def bounds(self, losses: float, common: float) -> tuple[float, float]:
+        """Primal and dual, given the losses of other examples and what both have in common."""
+        primal = self.half_square + self.slack + losses + common
+        return float(primal), float(self.linear - self.half_square + common)
 
 
 def settled_cost(examples) -> float:

@@ -1,0 +1,52 @@
+"""LaRank over Dask arrays and datasets: chunks visited one at a time by a model that travels."""
+
+from typing import Any
+
+from dask_mcsvm._validation import check_largest, class_weights, working_dtype
+from dask_mcsvm.estimators._larank_settings import (
+    Settings,
+    check_classes,
+    costs_of,
+    parameters_of,
+    resolve_gamma,
+)
+from dask_mcsvm.estimators._lazy import check_two_classes, learned_features
+from dask_mcsvm.estimators._progress import progress
+from dask_mcsvm.solvers.larank import LaRank
+from dask_mcsvm.training import Fit
+from dask_mcsvm.training.dask_problem import DaskProblem
+from dask_mcsvm.training.larank_on_dask import LaRankPlan, train_larank_on_dask
+from dask_mcsvm.training.lazy_source import read_source
+from dask_mcsvm.training.runner import find_runner
+
+
+def fit_chunks(
+    estimator: Any, settings: Settings, X: Any, y: Any, sample_weight: Any, classes: Any
+) -> tuple[LaRank, Fit, dict[str, Any], float]:
+    """Run, fit, what was learned about the data, and gamma."""
+    if settings.kernel == "precomputed":
+        raise ValueError(
+            'kernel is "precomputed", which needs the whole matrix in memory; pass a NumPy array, '
+            'or rows and a kernel with a name, for example kernel="rbf".'
+        )
+    runner = find_runner()
+    known = None if classes is None else check_classes(classes)
+    source = read_source(X, y, sample_weight, known, runner, mixed=True)
+    is_sparse = source.facts[0].is_sparse
+    weights = class_weights(estimator.class_weight, source.classes, source.class_totals)
+    check_two_classes(source, weights)
+    dtype, d, k = working_dtype(source.dtype, settings.dtype), source.n_features, weights.size
+    check_largest(source.largest_norm, d, dtype)
+    gamma = resolve_gamma(settings, d, lambda: source.variance)
+    factors = costs_of(settings.C, weights)
+    total = float(costs_of(settings.C, weights * source.class_totals).sum())
+    problem = DaskProblem(source, factors, "crammer_singer", 0.0, dtype)
+    parameters = parameters_of(settings, gamma, k=k, d=d, is_sparse=is_sparse, dtype=dtype)
+    plan = LaRankPlan(parameters, settings.aim(total), settings.shuffle, k)
+    with progress(settings.verbose, settings.callbacks) as on_epoch:
+        fit, run = train_larank_on_dask(
+            problem, plan, runner, max_epochs=settings.max_epochs, checkpoint=settings.checkpoint,
+            resume=settings.resume, seed_is_given=estimator.random_state is not None,
+            on_epoch=on_epoch,
+        )  # fmt: skip
+    return run, fit, {"classes_": source.classes, **learned_features(source)}, gamma
