@@ -14,6 +14,9 @@ from dask_mcsvm.storage import decode_classes
 
 Test = Callable[[Any], bool]
 
+#: Parameters that belong to one fit, not to its model, with what a loaded model has: not saved.
+OF_ONE_FIT: dict[str, Any] = {"checkpoint": None, "resume": False}
+
 #: No row has a larger number, no array more entries.
 LARGEST = 2**62
 
@@ -170,10 +173,11 @@ def _support(support: Any, ids: Any, highest: int) -> npt.NDArray[np.int64]:
 
 
 def _parameters(names: Collection[str], stored: dict[str, Any]) -> dict[str, Any]:
-    strangers = sorted(set(stored) - set(names))
+    kept = set(names) - set(OF_ONE_FIT)
+    strangers = sorted(set(stored) - kept)
     if strangers:
         raise ValueError(f"the parameter {_shown(strangers[0])} is not known")
-    missing = sorted(set(names) - set(stored))
+    missing = sorted(kept - set(stored))
     if missing:
         raise ValueError(f"the parameter {missing[0]} is missing")
     parameters = stored | {"callbacks": ()}

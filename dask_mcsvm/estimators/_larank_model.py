@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_mcsvm._validation import as_rows, check_rows, class_weights, is_lazy
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._larank_bench import Kept
-from dask_mcsvm.estimators._larank_file import SAVED, read_file
+from dask_mcsvm.estimators._larank_file import OF_ONE_FIT, SAVED, read_file
 from dask_mcsvm.estimators._larank_settings import read_settings
 from dask_mcsvm.estimators._predict import Scored
 from dask_mcsvm.solvers.larank import Kernel, LaRank, kernel_matrix, norms_of
@@ -199,8 +199,9 @@ class LaRankModel(Scored):
         save_model(path, {**state, "support": self.support_}, meta, overwrite=overwrite)
 
     def _plain_parameters(self) -> dict[str, Any]:
-        """Parameters as JSON has them; a generator and callbacks stay behind."""
-        parameters = dict(self.get_params(deep=False))  # type: ignore[attr-defined]
+        """Parameters as JSON has them; a generator and what belongs to one fit stay behind."""
+        given = self.get_params(deep=False)  # type: ignore[attr-defined]
+        parameters = {name: given[name] for name in given if name not in OF_ONE_FIT}
         parameters["callbacks"] = []
         if not isinstance(parameters["random_state"], int | None):
             parameters["random_state"] = self._run.parameters["seed"]
@@ -246,6 +247,7 @@ class LaRankModel(Scored):
     def _check_parameters(self, classes: npt.NDArray[Any]) -> None:
         """Refuse what `fit` would: parameters may be set after it, and are saved too."""
         shown: Any = copy.copy(self)
+        vars(shown).update(OF_ONE_FIT)
         if shown.random_state is None or isinstance(shown.random_state, np.random.RandomState):
             shown.random_state = 0  # settings draw a number, and nobody asked for one
         read_settings(shown)

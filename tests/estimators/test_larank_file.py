@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -239,3 +240,13 @@ def test_what_could_not_be_loaded_is_not_saved(blobs, tmp_path):
     model.set_params(random_state=None).save(tmp_path / "model.zarr")
     LaRankSVC.load(tmp_path / "model.zarr")
     assert check_random_state(None).get_state()[1].tobytes() == state  # nobody asked for one
+
+
+def test_the_checkpoint_of_a_fit_is_not_of_its_model(blobs, tmp_path):
+    X, y = blobs()
+    rows, labels = da.from_array(X, chunks=(20, -1)), da.from_array(y, chunks=20)
+    model = LaRankSVC(checkpoint=tmp_path / "fit", resume=True, random_state=0).fit(rows, labels)
+    model.save(tmp_path / "model.zarr")
+    loaded = LaRankSVC.load(tmp_path / "model.zarr")
+    assert (loaded.checkpoint, loaded.resume) == (None, False)
+    assert loaded.decision_function(X).tobytes() == model.decision_function(X).tobytes()
