@@ -97,6 +97,12 @@ class Place:
         finally:
             partial.unlink(missing_ok=True)
 
+    def remove_partial(self, key: str) -> None:
+        """Remove what writers of one object left that were killed; nobody else may be writing."""
+        if self.is_local:
+            for partial in Path(self.path).glob(f"{key}.*.partial"):
+                partial.unlink(missing_ok=True)
+
     def copy_object(self, key: str, target: Place) -> None:
         """Copy one object to the same key of another URL of the same kind, on the server's side."""
         fs, root = self._filesystem()

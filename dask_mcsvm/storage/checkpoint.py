@@ -142,9 +142,10 @@ class Checkpoint:
     def begin(self) -> int:
         """The number of a new generation, for `write_block`.
 
-        Removes generations that were never committed: those of a run that was killed.
+        Removes what a run that was killed left: generations never committed, half a pointer.
         """
         with self._locked():
+            self._place.remove_partial(POINTER)
             current = self.generation
             found = self._generations()
             for number in found:

@@ -29,7 +29,8 @@ def test_fitted_attributes_have_the_shapes_promised(blobs, formulation, n_classe
     assert model.dual_ <= model.primal_
     assert 1 <= model.n_iter_ <= model.max_epochs
     assert model.stop_ == "gap"
-    assert model.solver_ == model.plan_.solver == "sdm"
+    assert model.plan_.solver == "sdm"
+    assert model.solver_ in ("sdm", model.plan_.then)
     assert 0 < model.density_ <= 1
     assert 0 < model.dual_density_ <= 1
     expected_shape = (90,) if n_classes == 2 else (90, n_classes)

@@ -237,6 +237,13 @@ def test_while_a_fit_writes_readers_see_whole_generations_and_a_second_fit_is_re
 # The lock -----------------------------------------------------------------------------------------
 
 
+def test_half_a_pointer_of_a_killed_writer_is_removed_by_the_next():
+    Checkpoint("fit").write({}, {"epoch": 1})
+    Path("fit/checkpoint.json.0123.partial").write_bytes(b"{")
+    assert Checkpoint("fit").write({}, {"epoch": 2}) == 2
+    assert sorted(os.listdir("fit")) == ["checkpoint.json", "generation-000002", "lock.guard"]
+
+
 def test_of_many_who_want_a_dead_ones_lock_one_gets_it():
     Path("fit").mkdir()
     gone = subprocess.Popen([sys.executable, "-c", ""])

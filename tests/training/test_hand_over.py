@@ -63,8 +63,11 @@ def test_it_goes_on_from_the_dual_variables_of_the_shards(whole):
     at = first_of_second(whole[1.0])
     last, first = whole[1.0].history_[at - 1 : at + 1]
     assert last["gap"] > 0.1
-    assert first["dual"] >= last["dual"]
-    assert first["gap"] < last["gap"]
+    # A dual of the second solver may lie below the last one: it is not one that only rises.
+    with dask.config.set(scheduler="synchronous"):
+        from_zero = svm(C=1.0, solver="splitting").fit(*centred_set())
+    assert first["dual"] > 2 * from_zero.history_[0]["dual"]
+    assert first["gap"] < min(last["gap"], from_zero.history_[0]["gap"])
 
 
 #: The smallest has the second solver save its state as well.
