@@ -21,9 +21,7 @@ from dask_mcsvm.graphs.model_files import model_parts, one_chunk
 from dask_mcsvm.graphs.predict import Model, ModelPart, decision_function, predict, predict_topk
 from dask_mcsvm.training import PassPlan
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
-from dask_mcsvm.training.dask_problem import DaskProblem
-from dask_mcsvm.training.dask_run import train_on_dask
-from dask_mcsvm.training.keeping import Keeping
+from dask_mcsvm.training.dask_run import DaskProblem, Keeping, train_on_dask
 from dask_mcsvm.training.lazy_source import LazySource, read_source
 from dask_mcsvm.training.problem import Fit
 from dask_mcsvm.training.runner import Runner, find_runner
