@@ -44,7 +44,6 @@ from .loop import COUNTED, Advance, Loop, Run
 from .problem import Fit, OnEpoch
 from .runner import LocalRunner, Runner, room_for_rows
 
-
 # Where state is kept, and what of it serves another fit -------------------------------------------
 
 
