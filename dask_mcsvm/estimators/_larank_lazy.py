@@ -11,7 +11,7 @@ from dask_mcsvm.estimators._larank_settings import (
     resolve_gamma,
 )
 from dask_mcsvm.estimators._lazy import check_two_classes, learned_features
-from dask_mcsvm.estimators._progress import progress
+from dask_mcsvm.estimators._settings import progress
 from dask_mcsvm.solvers.larank import LaRank
 from dask_mcsvm.training import Fit
 from dask_mcsvm.training.dask_run import DaskProblem

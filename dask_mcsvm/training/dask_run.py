@@ -40,8 +40,7 @@ from dask_mcsvm.storage import Checkpoint, Scratch, absolute_path, remove_parts,
 
 from .dask_plan import WHOLE_MODEL, DaskPlan, make_solver, second_plan
 from .lazy_source import LazySource
-from .loop import COUNTED, Advance, Loop, Run
-from .problem import Fit, OnEpoch
+from .loop import COUNTED, Advance, Fit, Loop, OnEpoch, Run
 from .runner import LocalRunner, Runner, room_for_rows
 
 # Where state is kept, and what of it serves another fit -------------------------------------------
