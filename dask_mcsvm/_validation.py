@@ -21,8 +21,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dask_mcsvm._frames import plain_labels, refuse_text
-from dask_mcsvm.checks import check_sparse
+from dask_mcsvm.checks import check_sparse, plain_labels, refuse_text
 from dask_mcsvm.errors import advised, bad_parameter
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]

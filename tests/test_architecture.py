@@ -18,7 +18,6 @@ PACKAGE = ROOT / "dask_mcsvm"
 LAYER = {
     "checks": 0,
     "errors": 0,
-    "_frames": 0,
     "_validation": 1,
     "formulations": 1,
     "storage": 1,

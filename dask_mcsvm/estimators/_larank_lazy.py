@@ -11,10 +11,10 @@ from dask_mcsvm.estimators._larank_settings import (
     resolve_gamma,
 )
 from dask_mcsvm.estimators._lazy import check_two_classes, learned_features
-from dask_mcsvm.estimators._progress import progress
+from dask_mcsvm.estimators._settings import progress
 from dask_mcsvm.solvers.larank import LaRank
 from dask_mcsvm.training import Fit
-from dask_mcsvm.training.dask_problem import DaskProblem
+from dask_mcsvm.training.dask_run import DaskProblem
 from dask_mcsvm.training.larank_on_dask import LaRankPlan, train_larank_on_dask
 from dask_mcsvm.training.lazy_source import read_source
 from dask_mcsvm.training.runner import find_runner

@@ -10,9 +10,9 @@ from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
 from dask_mcsvm.estimators._out_of_core import pose_blocks, pose_early_shrink
-from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import (
     Settings,
+    progress,
     wants_blocks,
     wants_early_shrink,
     warn_of_precision,
@@ -21,11 +21,9 @@ from dask_mcsvm.graphs.model_files import model_parts, one_chunk
 from dask_mcsvm.graphs.predict import Model, ModelPart, decision_function, predict, predict_topk
 from dask_mcsvm.training import PassPlan
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
-from dask_mcsvm.training.dask_problem import DaskProblem
-from dask_mcsvm.training.dask_run import train_on_dask
-from dask_mcsvm.training.keeping import Keeping
+from dask_mcsvm.training.dask_run import DaskProblem, Keeping, train_on_dask
 from dask_mcsvm.training.lazy_source import LazySource, read_source
-from dask_mcsvm.training.problem import Fit
+from dask_mcsvm.training.loop import Fit
 from dask_mcsvm.training.runner import Runner, find_runner
 
 

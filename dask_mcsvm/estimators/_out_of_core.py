@@ -15,8 +15,7 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained, class_totals
-from dask_mcsvm.estimators._progress import progress
-from dask_mcsvm.estimators._settings import Settings, warn_of_precision
+from dask_mcsvm.estimators._settings import Settings, progress, warn_of_precision
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import Dataset, open_dataset
 from dask_mcsvm.training import (

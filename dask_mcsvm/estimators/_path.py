@@ -119,7 +119,7 @@ def fit_lazy_path(
 ) -> PathResult:
     """On Dask each fit leaves its alpha in files for the next; out of core it stands alone."""
     from dask_mcsvm.graphs.lazy_input import column_names  # these import Dask
-    from dask_mcsvm.training.keeping import state_folder
+    from dask_mcsvm.training.dask_run import state_folder
     from dask_mcsvm.training.lazy_source import hold_back
     from dask_mcsvm.training.runner import find_runner
 

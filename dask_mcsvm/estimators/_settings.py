@@ -1,8 +1,10 @@
 """An estimator's parameters, checked and spelled out, and the problem they pose."""
 
+import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,7 @@ from dask_mcsvm._validation import (
 from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
 from dask_mcsvm.formulations import FORMULATIONS, formulation_name
+from dask_mcsvm.progress import Record, line_of, listening
 from dask_mcsvm.training import (
     DASK_SOLVERS,
     EARLY_SHRINK,
@@ -247,3 +250,58 @@ def warn_of_precision(settings: Settings, dtype: np.dtype[Any]) -> None:
     """Say before a long fit that float32 will not get there."""
     if dtype == np.float32 and 0 < settings.tol < FLOAT32_TOL:
         warnings.warn(precision_message(settings.tol), PrecisionWarning, stacklevel=4)
+
+
+logger = logging.getLogger("dask_mcsvm")
+
+
+@contextmanager
+def progress(
+    verbose: int, callbacks: Sequence[Callable[[Record], object]]
+) -> Iterator[Callable[[Record], bool]]:
+    """Yields the `on_epoch` of one fit: it logs, calls back, and says whether to stop.
+
+    A callback that has a `close` method is closed when the fit ends, however it ends; one that has
+    a `note` method hears of epochs that take long.
+    """
+
+    def on_epoch(record: Record) -> bool:
+        if verbose:
+            logger.info("%s", line_of(record))
+        # Each gets its own copy (the record stays in history_), and each is called, also after
+        # another has asked to stop. Only True stops: many functions return something by habit.
+        answers = [callback(dict(record)) for callback in callbacks]
+        return any(isinstance(a, bool | np.bool_) and bool(a) for a in answers)
+
+    notes = [c.note for c in callbacks if callable(getattr(c, "note", None))]  # type: ignore[attr-defined]
+    with _audible_logger() if verbose else _silence(), listening(notes):
+        try:
+            yield on_epoch
+        finally:
+            for callback in callbacks:
+                close = getattr(callback, "close", None)
+                if callable(close):
+                    close()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _audible_logger() -> Iterator[None]:
+    """Make INFO reach the terminal of a user who has not configured logging, for this fit only."""
+    handler = None if logger.hasHandlers() else logging.StreamHandler()
+    level = logger.level
+    if handler is not None:
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+    if level == logging.NOTSET:  # a level that somebody chose stays
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if handler is not None:
+            logger.removeHandler(handler)

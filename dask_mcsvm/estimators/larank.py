@@ -28,7 +28,7 @@ from dask_mcsvm.estimators._larank_settings import (
     resolve_gamma,
     variance_of,
 )
-from dask_mcsvm.estimators._progress import progress
+from dask_mcsvm.estimators._settings import progress
 from dask_mcsvm.solvers.larank import TAU, LaRank
 from dask_mcsvm.training import Fit
 from dask_mcsvm.training.larank import order_of, train_larank

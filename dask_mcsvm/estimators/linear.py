@@ -20,11 +20,11 @@ from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._files import ModelFile
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
-from dask_mcsvm.estimators._progress import progress
 from dask_mcsvm.estimators._settings import (
     Settings,
     plan_for,
     pose,
+    progress,
     read_settings,
     wants_blocks,
     wants_early_shrink,

@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from . import _lock
 from ._arrays import check_name, is_name, read_store, write_store
 from ._format import CHECKPOINT, check_sizes, is_count, read_marker, saying_where
 from ._json import parse_json
+from ._owner import GUARD, LOCK, give_back, take
 from ._place import NotAFileError, Place, as_place
 
 POINTER = "checkpoint.json"
@@ -87,12 +87,12 @@ class Checkpoint:
         """
         if self._token is None:
             self._refuse_foreign()
-            self._token = _lock.take(self._place)
+            self._token = take(self._place)
 
     def release(self) -> None:
         """Unlock the checkpoint; nothing happens when it is not locked."""
         if self._token is not None:
-            _lock.give_back(self._place, self._token)
+            give_back(self._place, self._token)
             self._token = None
 
     def __enter__(self) -> Checkpoint:
@@ -121,7 +121,7 @@ class Checkpoint:
         if not os.path.isdir(self._place.path):
             names = {"a file"}
         else:
-            ours = {POINTER, _lock.LOCK, _lock.GUARD}
+            ours = {POINTER, LOCK, GUARD}
             names = {n for n in os.listdir(self._place.path) if not n.endswith(".partial")}
             if names & ours or any(map(_GENERATION.fullmatch, names)):
                 return

@@ -2,6 +2,7 @@
 
 from .block_source import ArraySource, Chunk, DatasetSource, Source
 from .local import certify_primal, train
+from .loop import Fit, OnEpoch, Problem
 from .out_of_core import check_early_shrink_options, train_early_shrink
 from .plan import (
     DASK_SOLVERS,
@@ -19,7 +20,6 @@ from .plan import (
     parse_size,
     row_scale,
 )
-from .problem import Fit, OnEpoch, Problem
 
 __all__ = [
     "DASK_SOLVERS",

@@ -18,8 +18,7 @@ import numpy as np
 from ._block_state import WAITING_SHARE, BlockMinimization, ShardStore, blocks_that_fit
 from ._budget import chunk_bytes, make_block_budget, returning_freed_memory
 from .block_source import DatasetSource, Source
-from .loop import Loop
-from .problem import Fit, OnEpoch
+from .loop import Fit, Loop, OnEpoch
 
 #: Passes over a block while it is in memory: half of the passes over the disk that one takes, for
 #: about the same work (news20_bydate in two blocks: 9 passes and 19 epochs; 19 and 20 with one).

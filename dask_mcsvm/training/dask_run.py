@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from dask.delayed import delayed
+from dask.local import get_sync
 from dask.task_spec import Task, TaskRef
 
-from dask_mcsvm.errors import ClusterLostError, FitInterrupted, WorkersKilledError
+from dask_mcsvm.errors import CheckpointError, ClusterLostError, FitInterrupted, WorkersKilledError
+from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.graphs.model_files import file_widths, read_weights, write_weights
 from dask_mcsvm.graphs.path import can_rescale, load_rescaled
+from dask_mcsvm.graphs.rows import row_blocks
 from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import (
     Bounds,
     Graph,
+    Key,
     Solver,
     Stage,
     State,
@@ -25,16 +35,139 @@ from dask_mcsvm.graphs.state import (
     load_state,
     save_state,
 )
-from dask_mcsvm.storage import Checkpoint, restoring
+from dask_mcsvm.solvers.duals import DENSE_CLASSES, has_lists
+from dask_mcsvm.storage import Checkpoint, Scratch, absolute_path, remove_parts, restoring
 
-from .dask_plan import DaskPlan, make_solver, second_plan
-from .dask_problem import DaskProblem, refuse_other
-from .keeping import Keeping, ratio_of_costs
-from .large_model import folder_for, keep_in_files
-from .loop import COUNTED, Advance, Loop, Run
-from .problem import Fit, OnEpoch
-from .runner import Runner, room_for_rows
-from .warm import warm_name, warm_up
+from .dask_plan import WHOLE_MODEL, DaskPlan, make_solver, second_plan
+from .lazy_source import LazySource
+from .loop import COUNTED, Advance, Fit, Loop, OnEpoch, Run
+from .runner import LocalRunner, Runner, room_for_rows
+
+# Where state is kept, and what of it serves another fit -------------------------------------------
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Where state is written, and whether to go on from what is there.
+
+    ``carry`` is a folder that the fits of a path over C share: each begins with what the one before
+    left there.
+    """
+
+    checkpoint: str | None
+    resume: bool
+    scratch: str | None
+    memory_limit: int | None = None
+    carry: str | None = None
+
+    def place(self, runner: Runner, stack: ExitStack) -> str:
+        """The folder that workers write state to."""
+        given = self.checkpoint or self.carry
+        return given or stack.enter_context(state_folder(self.scratch, runner))
+
+
+@contextmanager
+def state_folder(scratch: str | None, runner: Runner) -> Iterator[str]:
+    """A folder for state, and for nothing else, until the block ends."""
+    if scratch is None and not runner.is_local:
+        raise ValueError(
+            "the workers are on other machines, and a fit keeps its state in files; pass "
+            'scratch="/a/folder/all/workers/see" (or checkpoint=...).'
+        )
+    if scratch is not None and not os.path.isdir(scratch):
+        raise ValueError(
+            f"scratch={scratch!r} is not a folder here; make one that all workers see, or leave it "
+            "out."
+        )
+    with Scratch(scratch) as folder:  # named after this process, the next one removes what it left
+        yield f"{folder.path}/state"
+
+
+def ratio_of_costs(meta: dict[str, Any], problem: DaskProblem, plan: DaskPlan) -> float | None:
+    """How many times its C the present one is, if a state differs by nothing else; else None."""
+    was, now = dict(meta["identity"]), problem.identity()
+    before, after = np.array(was.pop("factors")), np.array(now.pop("factors"))
+    if was != now or before.shape != after.shape:
+        return None
+    if decisive(meta["plan"]) != decisive(plan.to_json()):
+        return None
+    ratio = float(after[0] / before[0])
+    return ratio if np.allclose(before * ratio, after, rtol=1e-12) else None
+
+
+# The problem, and whether a checkpoint is of it ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DaskProblem:
+    """What is to be solved: chunks of rows, and what each costs."""
+
+    source: LazySource
+    factors: np.ndarray  # (k,) C times the class weight
+    formulation: str
+    tau: float
+    dtype: np.dtype[Any]
+
+    @property
+    def primal_at_zero(self) -> float:
+        """P(0), which the relative gap of Lee-Lin-Wahba is measured by."""
+        total = float(self.factors @ self.source.class_totals)
+        return FORMULATIONS[self.formulation].loss_at_zero(self.factors.size) * total
+
+    def relative(self, primal: float, dual: float) -> float:
+        """The relative duality gap of this problem's formulation."""
+        return float(relative_gap(self.formulation, primal, dual, self.primal_at_zero))
+
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must have been written for."""
+        source = self.source
+        return {
+            "rows": list(source.sizes),
+            "columns": source.n_features,
+            "dtype": self.dtype.name,
+            "checksums": [fact.checksum for fact in source.facts],
+            "formulation": self.formulation,
+            "tau": self.tau,
+            "factors": self.factors.tolist(),
+        }
+
+
+def refuse_other(
+    meta: dict[str, Any], problem: DaskProblem, plan: DaskPlan, seed: int | None
+) -> None:
+    """An error if a checkpoint is of other data or other parameters."""
+    was, now = meta["identity"], problem.identity()
+    for name in ("rows", "columns", "checksums"):
+        if was[name] != now[name]:
+            raise CheckpointError(
+                f"the checkpoint was written for other data ({name} differ); pass the same X, y "
+                "and sample_weight, or another checkpoint path."
+            )
+    for name in ("formulation", "dtype", "tau", "factors"):
+        if was[name] != now[name]:
+            raise CheckpointError(
+                f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
+                "same parameters, or another checkpoint path."
+            )
+    if decisive(meta["plan"]) != decisive(plan.to_json()):
+        raise CheckpointError(
+            f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
+            "the same solver and solver_options, or another checkpoint path."
+        )
+    if seed is not None and seed != meta["seed"]:
+        raise CheckpointError(
+            "the checkpoint was written with another random_state; pass the same, or none."
+        )
+
+
+def decisive(plan: dict[str, Any]) -> dict[str, Any]:
+    """What of a plan, as it is or out of JSON, changes the steps."""
+    groups = [list(group) for group in plan["groups"]]
+    # Checkpoints of plans that had one solver do not name a second.
+    return {"then": None, **plan, "groups": groups, "save_every": None}
+
+
+# The run ------------------------------------------------------------------------------------------
 
 
 def train_on_dask(
@@ -205,9 +338,7 @@ class DaskRun(Run):
     def _run(self, stage: Stage) -> Any:
         """Run one graph; the state it leaves stays on the workers."""
         graph = {**self.rows_graph, **self.pending, **stage.graph}
-        (report,) = self.runner.run(
-            graph, list(stage.state.values()), [stage.report], stage.places
-        )
+        (report,) = self.runner.run(graph, list(stage.state.values()), [stage.report], stage.places)
         kept = set(stage.state.values())
         self.runner.release(key for key in self.state.values() if key not in kept)
         self.state, self.pending = stage.state, {}
@@ -298,3 +429,92 @@ class DaskRun(Run):
 def weights_of(block: Any) -> Any:
     """W of a block of state."""
     return block.W
+
+
+# A fit of a few rows that calls every kernel of a plan, for workers to compile them ---------------
+
+
+def warm_name(plan: DaskPlan, *, is_sparse: bool) -> str:
+    """Plans of the same name call the same kernels."""
+    rows, alpha = "csr" if is_sparse else "dense", "lists" if keeps_lists(plan) else "array"
+    side = "steps" if plan.solver == "shards" and plan.blocks > 1 else "whole"
+    return "-".join([plan.solver, plan.formulation, plan.dtype, rows, alpha, side])
+
+
+def keeps_lists(plan: DaskPlan) -> bool:
+    """Whether dual variables are stored as lists, by kernels of their own."""
+    n = plan.n // plan.blocks if plan.solver == "shards" else 0
+    return has_lists(plan.formulation, n, plan.k, np.dtype(plan.dtype).itemsize)
+
+
+def warm_up(plan: DaskPlan, *, is_sparse: bool) -> None:
+    """One epoch and one certificate of a plan like this one, in this thread."""
+    k = DENSE_CLASSES + 1 if keeps_lists(plan) else 4
+    X = np.eye(k, 3, dtype=plan.dtype)
+    chunk = [sp.csr_array(X) if is_sparse else X, np.arange(k, dtype=np.int32), np.ones(k)]
+    chunks = min(2, plan.blocks) if plan.solver == "shards" else 1
+    rows = row_blocks(
+        *([delayed(part)] * chunks for part in chunk), sizes=(k,) * chunks, n_features=3,
+        n_classes=k, dtype=plan.dtype, tau=1.0, run="warm",
+    )  # fmt: skip
+    halves = tuple(range(0, k, 2)), tuple(range(1, k, 2))
+    toy = replace(
+        plan, n=k * chunks, d=3, k=k, chunks=chunks, blocks=chunks, lanes=min(plan.lanes, chunks),
+        slices=1, groups=halves, passes=1,
+    )  # fmt: skip
+    solver, runner = make_solver(toy, rows, 0, "warm"), LocalRunner(get_sync)
+    runner.run(solver.data, solver.held, [])
+    stage = solver.start()
+    runner.run(stage.graph, list(stage.state.values()), [stage.report])
+    for build in (solver.epoch, solver.certify):
+        stage = build(stage.state, 0)
+        runner.run(stage.graph, list(stage.state.values()), [stage.report])
+
+
+# W where it is too large for the client: in files that workers write ------------------------------
+
+
+def folder_for(
+    plan: DaskPlan, *, scratch: str | None, checkpoint: str | None, limit: int | None
+) -> str | None:
+    """The folder for W if it is cut by classes and larger than the limit; else None.
+
+    Raises
+    ------
+    ValueError
+        It has to stay in files, and there is no folder that will be there after the fit.
+    """
+    limit = WHOLE_MODEL if limit is None else limit
+    if not plan.groups or plan.model_bytes <= limit:
+        return None
+    folder = scratch or checkpoint
+    if folder is None:
+        raise ValueError(
+            f"W takes {plan.model_bytes:,} bytes, more than the {limit:,} that may be held at once "
+            '(memory_limit), and stays in files; pass scratch="/a/folder/all/workers/see" to keep '
+            f"them in, or memory_limit={plan.model_bytes} to have coef_ in memory."
+        )
+    return folder
+
+
+def keep_in_files(
+    groups: Sequence[tuple[npt.NDArray[np.intp], Key]],
+    pending: Graph,
+    plan: DaskPlan,
+    runner: Runner,
+    folder: str,
+    run: str,
+) -> Any:
+    """W (d + 1, k) as a Dask array that reads what the workers have written; whole or not at all.
+
+    The client sees none of it.
+    """
+    path = f"{absolute_path(folder)}/weights-{run}"
+    widths = file_widths(plan.k, len(plan.groups))
+    graph, keys = write_weights(groups, widths, path, run)
+    try:
+        runner.run({**pending, **graph}, [], keys)
+    except BaseException:
+        remove_parts(path)
+        raise
+    return read_weights(path, widths, plan.d + 1, np.dtype(plan.dtype))

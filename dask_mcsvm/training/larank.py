@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from dask_mcsvm.formulations import relative_gap
 
-from .loop import Advance, Loop, Run
-from .problem import Fit, OnEpoch
+from .loop import Advance, Fit, Loop, OnEpoch, Run
 
 if TYPE_CHECKING:
     from dask_mcsvm.solvers.larank import Aim, LaRank

@@ -19,11 +19,9 @@ from dask_mcsvm.solvers.larank import Aim, Kernel, LaRank
 from dask_mcsvm.storage import Checkpoint
 
 from .dask_plan import SAVE_EVERY
-from .dask_problem import DaskProblem
-from .dask_run import DaskRun, _naming
+from .dask_run import DaskProblem, DaskRun, _naming
 from .larank import relative
-from .loop import Advance, Loop
-from .problem import Fit, OnEpoch
+from .loop import Advance, Fit, Loop, OnEpoch
 from .runner import Runner
 
 #: Chunks in one graph, if rows do not stay in memory: more would be read long before their turn.

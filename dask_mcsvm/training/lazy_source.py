@@ -18,18 +18,19 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
-from dask_mcsvm._frames import nullable_dtype, plain_labels
-from dask_mcsvm.checks import check_sparse
-from dask_mcsvm.graphs.intake import (
+from dask_mcsvm.checks import check_sparse, nullable_dtype, plain_labels
+from dask_mcsvm.graphs.lazy_input import (
     ChunkFacts,
     chunk_costs,
     chunk_facts,
+    column_names,
     encode_chunk,
+    lazy_rows,
     of_dtype,
     sortable_labels,
     unique_labels,
+    whole_rows,
 )
-from dask_mcsvm.graphs.lazy_input import column_names, lazy_rows, whole_rows
 from dask_mcsvm.graphs.rows import Rows, row_blocks, sources
 from dask_mcsvm.storage import Dataset, open_dataset
 
@@ -375,9 +376,7 @@ def take_part(block: Any, n: int, seed: Sequence[int], *, learn: bool) -> Any:
     return block[np.sort(order[n:] if learn else order[:n])]
 
 
-def share_of_hits(
-    predicted: da.Array, X: Any, y: Any, sample_weight: Any, runner: Runner
-) -> float:
+def share_of_hits(predicted: da.Array, X: Any, y: Any, sample_weight: Any, runner: Runner) -> float:
     """Weighted share of the rows whose predicted label is that of y, or of the dataset X."""
     if isinstance(X, str | os.PathLike):
         X = open_dataset(X)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .loop import Advance, Loop, Run
+from .loop import Advance, Fit, Loop, OnEpoch, Problem, Run
 from .plan import Plan
-from .problem import Fit, OnEpoch, Problem
 
 if TYPE_CHECKING:
     from dask_mcsvm.solvers.duals import Duals
@@ -74,9 +73,7 @@ class MemoryRun(Run):
         self.result = getattr(self.state, f"{schedule}_epoch")(**cooling)
         self.epoch, self.dual = self.epoch + 1, self.state.dual
         is_settled = not self.stops_by_gap and self.result.violation <= self.tol
-        return Advance(
-            self.result.work, self.state.gap, stop="violation" if is_settled else None
-        )
+        return Advance(self.result.work, self.state.gap, stop="violation" if is_settled else None)
 
     def certify(self) -> tuple[float, float]:
         primal, self.dual = self.state.certify()

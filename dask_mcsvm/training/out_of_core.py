@@ -22,9 +22,8 @@ from dask_mcsvm.formulations import relative_gap
 from ._budget import make_budget, returning_freed_memory
 from ._passes import EarlyShrink
 from .block_source import Source
-from .loop import COUNTED, Advance, Loop, Run
+from .loop import COUNTED, Advance, Fit, Loop, OnEpoch, Run
 from .plan import EARLY_SHRINK
-from .problem import Fit, OnEpoch
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Checkpoint

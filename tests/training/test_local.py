@@ -4,9 +4,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from dask_mcsvm.training.loop import STRETCH, TOO_MANY, is_slow, second_is_due
+from dask_mcsvm.training.loop import (
+    STRETCH,
+    TOO_MANY,
+    counted_epochs,
+    is_over,
+    is_slow,
+    second_is_due,
+)
 from dask_mcsvm.training.plan import TRIAL, matrix_epochs
-from dask_mcsvm.training.problem import counted_epochs, is_over
 
 
 def history_of(gaps, *, dual=1.0):
