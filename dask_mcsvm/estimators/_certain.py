@@ -41,6 +41,10 @@ def nearness_of(model: Any, certificate: Any) -> Nearness:
     square = weights_square(model.coef_, model.intercept_, trained.tau)
     if certificate is None:
         refuse_no_bound(model.dual_)
+        if not np.isfinite(model.primal_):
+            raise CertificateError(
+                "the fit proved no gap (gap_ is nan); fit again with a solver that certifies."
+            )
         # Not "differs by more": nan, of a file that does not say, differs too.
         if not abs(square - trained.square) <= SAME * square:
             raise CertificateError(

@@ -65,6 +65,7 @@ class Nearness:
         else:
             margin, factor = np.abs(wide[:, 1] - wide[:, 0]), math.sqrt(2.0)
         found: npt.NDArray[np.bool_] = margin > factor * reach  # [NEAR-LABEL]
+        found &= np.isfinite(margin)  # what overflowed proves nothing
         return found
 
 
@@ -90,4 +91,4 @@ def distance_bound(
     1.0
     """
     sums = summands * np.finfo(np.float64).eps * (abs(primal) + abs(dual))
-    return math.sqrt(2.0 * (max(0.0, primal - dual) + unit * square + sums))
+    return math.sqrt(2.0 * (max(primal - dual, 0.0) + unit * square + sums))
