@@ -1,5 +1,6 @@
 """A proof of quality for a model as it is now, whoever changed it since the fit."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,8 @@ class Trained:
         Rows passed to fit, those of weight 0 included.
     totals : ndarray of shape (k,)
         Sum of C_i per class: tells other labels or weights from those of the fit.
+    square : float
+        ||W||^2 as the fit left it: tells an edited W; nan for a file that does not say.
     """
 
     formulation: str
@@ -65,6 +68,7 @@ class Trained:
     dtype: np.dtype[Any]
     n_given: int
     totals: npt.NDArray[np.float64]
+    square: float = math.nan
 
     def pose(self, data: TrainingSet) -> Problem:
         """The problem of the fit, from rows that are said to be the same."""

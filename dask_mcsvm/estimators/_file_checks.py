@@ -85,6 +85,8 @@ def check_trained(trained: Any) -> None:
         value = found[name]
         if not is_number(value) or not math.isfinite(value) or value < least:
             raise ValueError(f"{name} is {value!r:.60}")
+    if not is_number(found.get("square", math.nan)):  # files of 0.1 have none
+        raise ValueError(f"square is {found['square']!r:.60}")
     if not is_count(found["n_given"]):
         raise ValueError(f"n_given is {found['n_given']!r:.60}")
     if found["dtype"] not in [dtype.name for dtype in FLOATS]:

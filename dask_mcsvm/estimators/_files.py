@@ -127,6 +127,7 @@ class ModelFile:
                 "class_weight": _stored(trained.class_weight),
                 "dtype": trained.dtype.name,
                 "n_given": trained.n_given,
+                "square": trained.square,
             },
             "notes": dict(getattr(self, "notes_", {}) if notes is None else notes),
         }

@@ -17,8 +17,16 @@ from dask_mcsvm.estimators._settings import (
     wants_early_shrink,
     warn_of_precision,
 )
+from dask_mcsvm.formulations import Nearness
 from dask_mcsvm.graphs.model_files import model_parts, one_chunk
-from dask_mcsvm.graphs.predict import Model, ModelPart, decision_function, predict, predict_topk
+from dask_mcsvm.graphs.predict import (
+    Model,
+    ModelPart,
+    certain,
+    decision_function,
+    predict,
+    predict_topk,
+)
 from dask_mcsvm.training import PassPlan
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
 from dask_mcsvm.training.dask_run import DaskProblem, Keeping, train_on_dask
@@ -135,6 +143,11 @@ def lazy_topk(estimator: Any, X: Any, top: int) -> Any:
     """The best labels of each row as a Dask array (n, top)."""
     rows, model = _columns(estimator, X), lazy_model(estimator)
     return _answer(X, predict_topk(rows, model, estimator.classes_, top))
+
+
+def lazy_certain(estimator: Any, X: Any, near: Nearness) -> Any:
+    """Whether each label is certain, as a Dask array (n,) in the row chunks of X."""
+    return _answer(X, certain(_columns(estimator, X), lazy_model(estimator), near))
 
 
 def _answer(X: Any, found: Any) -> Any:

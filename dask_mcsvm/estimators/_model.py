@@ -15,6 +15,7 @@ from dask_mcsvm._validation import (
     is_dataset,
     is_lazy,
 )
+from dask_mcsvm.estimators._certain import certain_rows, nearness_of
 from dask_mcsvm.estimators._certificate import Certificate, Trained, certify
 from dask_mcsvm.estimators._predict import (
     Scored,
@@ -94,6 +95,45 @@ class LinearModel(Scored):
         best = best_classes(X, self.coef_, self.intercept_, self._trained.formulation, n)
         labels: npt.NDArray[Any] = self.classes_[best]
         return labels
+
+    def certain(self, X: Any, certificate: Certificate | None = None) -> Any:
+        """Whether the exact optimum gives each row the label that `predict` gives it.
+
+        The certificate bounds how far W is from the optimum's, and with it how far a score can
+        be off; a label is certain where its margin over every rival is larger. No row that is
+        certain changes its label however long the fit goes on; one that is not may or may not.
+
+        Parameters
+        ----------
+        X : array-like, SciPy sparse, Dask array or frame, or dataset, (n_samples, n_features)
+        certificate : Certificate, optional
+            What `certify` returned, if `coef_` was changed since the fit; by default the fit's.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_samples,), or a Dask array where `predict` gives one
+
+        Raises
+        ------
+        CertificateError
+            If the fit proved no bound, or `coef_` is not what it proved it of.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from dask_mcsvm import LinearMCSVC
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = LinearMCSVC(tol=1e-7, random_state=0).fit(X, y)
+        >>> bool(model.certain(X).mean() > 0.9)
+        True
+        """
+        check_is_fitted(self)
+        near = nearness_of(self, certificate)
+        if is_lazy(X) or is_lazy(self.coef_):
+            from dask_mcsvm.estimators._lazy import lazy_certain
+
+            return lazy_certain(self, X, near)
+        return certain_rows(check_rows(self, X), self.coef_, self.intercept_, near)
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """Prove how good the model is now, also if `coef_` was changed since the fit.

@@ -66,7 +66,7 @@ def score_blocks(
     step = max(1, BLOCK_BYTES // (widest * coef.dtype.itemsize))
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
-        scores = _some_rows(X, rows).astype(coef.dtype, copy=False) @ W
+        scores = some_rows(X, rows).astype(coef.dtype, copy=False) @ W
         scores = scores.toarray() if sp.issparse(scores) else np.asarray(scores)
         scores += intercept
         yield rows, scores
@@ -76,7 +76,7 @@ def _entries(X: Any) -> int:
     return int(X.nnz if sp.issparse(X) else X.size)
 
 
-def _some_rows(X: Any, rows: slice) -> Any:
+def some_rows(X: Any, rows: slice) -> Any:
     """X[rows] as a view, which SciPy's own slice of a CSR is not."""
     if not sp.issparse(X):
         return X[rows]

@@ -1,6 +1,7 @@
 """LinearMCSVC: exact linear multi-class SVMs with the interface of scikit-learn."""
 
 import warnings
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators import _certificate
+from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._files import ModelFile
 from dask_mcsvm.estimators._model import LinearModel
@@ -405,4 +407,5 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)
         self.dual_density_ = fit.dual_density
         self.plan_, self.solver_ = plan, fit.solver or plan.solver
-        self._trained = trained
+        square = weights_square(self.coef_, self.intercept_, trained.tau)
+        self._trained = replace(trained, square=square)

@@ -38,6 +38,7 @@ from dask_mcsvm.formulations._names import (
     formulation_name,
     relative_gap,
 )
+from dask_mcsvm.formulations._nearness import Nearness, distance_bound
 from dask_mcsvm.formulations.crammer_singer import CrammerSinger
 from dask_mcsvm.formulations.lee_lin_wahba import LeeLinWahba
 from dask_mcsvm.formulations.one_vs_rest import OneVsRest
@@ -49,8 +50,10 @@ __all__ = [
     "CrammerSinger",
     "Formulation",
     "LeeLinWahba",
+    "Nearness",
     "OneVsRest",
     "WestonWatkins",
+    "distance_bound",
     "formulation_name",
     "relative_gap",
 ]

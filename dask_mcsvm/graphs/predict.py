@@ -21,7 +21,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.checks import check_sparse
-from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations import FORMULATIONS, Nearness
 
 from .state import Graph, Key
 
@@ -30,6 +30,8 @@ Array: TypeAlias = npt.NDArray[Any]
 Part: TypeAlias = tuple[npt.NDArray[np.intp], Array]
 #: The best classes of some rows, best first, and their scores: (n, top) each.
 Best: TypeAlias = tuple[npt.NDArray[np.intp], Array]
+#: Places and scores of a part or of its best classes, and how far a score of each row can be off.
+Margins: TypeAlias = tuple[npt.NDArray[np.intp], Array, Array]
 
 #: Scores that a task which only wants the best ones holds at a time.
 BLOCK_BYTES = 32 * 2**20
@@ -115,6 +117,13 @@ def predict_topk(X: da.Array, model: Model, classes: Array, top: int) -> da.Arra
         raise ValueError(f"top={top}; the model has {model.n_classes} classes, use 1 to that many.")
     look, combine = best_tasks(model, top)
     return by_blocks("topk", X, model, look, partial(labels, combine), (top,), None, classes)
+
+
+def certain(X: da.Array, model: Model, near: Nearness) -> da.Array:
+    """Whether the exact optimum gives each row the same label, lazily: shape (n,), bool."""
+    look = partial(part_margins, tau=model.tau, two=model.n_classes == 2, near=near)
+    combine = partial(join_margins, n_classes=model.n_classes, near=near)
+    return by_blocks(f"certain-{tokenize(near)}", X, model, look, combine, (), np.dtype(bool))
 
 
 def best_tasks(model: Model, top: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -218,6 +227,24 @@ def part_best(X: Any, part: Part, *, tau: float, top: int) -> Best:
         chosen[here] = places[columns]
         values[here] = np.take_along_axis(scores, columns, axis=1)
     return chosen, values
+
+
+def part_margins(X: Any, part: Part, *, tau: float, two: bool, near: Nearness) -> Margins:
+    """The two best scores of a part, or both of two classes, and how far a score can be off."""
+    found = part_scores(X, part, tau=tau) if two else part_best(X, part, tau=tau, top=2)
+    return *found, near.reach(X)
+
+
+def join_margins(
+    found: Sequence[Margins], *, n_classes: int, near: Nearness
+) -> npt.NDArray[np.bool_]:
+    """Whether the labels of a row block are certain."""
+    values = np.concatenate([values for _, values, _ in found], axis=1)
+    if n_classes == 2:
+        values = values[:, np.argsort(np.concatenate([places for places, *_ in found]))]
+    else:
+        values = np.partition(values, -2, axis=1)[:, -2:]
+    return near.is_certain(values, found[0][2], n_classes)
 
 
 def largest(scores: Array, top: int) -> npt.NDArray[np.intp]:
