@@ -16,6 +16,7 @@ import dask_mcsvm
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
+STUDIES = sorted(path.stem for path in (BENCHMARKS / "studies").glob("[a-z]*.py"))
 PACKAGE = Path(dask_mcsvm.__file__).parents[1]
 
 
@@ -56,7 +57,7 @@ def test_tables_are_written_at_their_places_and_nowhere_else(tmp_path: Path) -> 
     assert page.read_text("utf-8") == filled + other
 
 
-@pytest.mark.parametrize("study", ["dask", "estimates", "groups", "intercept", "larger", "threads"])
+@pytest.mark.parametrize("study", STUDIES)
 def test_a_study_without_results_has_its_tables_and_says_what_to_type(
     study: str, tmp_path: Path
 ) -> None:

@@ -81,7 +81,7 @@ def distance_bound(
     square : float
         ||W||^2.
     unit : float
-        Relative rounding of W: P may have been taken before it.
+        Relative rounding of W, which may have been rounded after P was taken: so far it moved.
     summands : int
         How many numbers the objectives are sums of, which bounds their rounding.
 
@@ -91,4 +91,4 @@ def distance_bound(
     1.0
     """
     sums = summands * np.finfo(np.float64).eps * (abs(primal) + abs(dual))
-    return math.sqrt(2.0 * (max(primal - dual, 0.0) + unit * square + sums))
+    return math.sqrt(2.0 * (max(primal - dual, 0.0) + sums)) + unit * math.sqrt(square)

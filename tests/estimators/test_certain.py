@@ -42,6 +42,7 @@ def test_no_certain_label_differs_from_the_optimums(
         Z = np.vstack([X, 0.1 * np.random.default_rng(seed).normal(size=(2000, 5))])
         model = LinearMCSVC(formulation=formulation, C=0.1, random_state=0, **scaling)
         best = model.set_params(tol=1e-10, max_epochs=20_000).fit(X, y).predict(Z)
+        assert model.gap_ <= 1e-10
         for tol in (0.3, 1e-2, 1e-4, 1e-6):
             for dtype in ("float32", "float64")[tol < 1e-5 :]:
                 model.set_params(tol=tol, dtype=dtype).fit(X, y)
