@@ -15,9 +15,12 @@ from typing import Any
 
 from .case import DONE, FAILED, OVER, Case, Result
 from .data import Places, checksum
+from .environments import python_of
 from .measure import environment
 
 RUN = Path(__file__).parents[1] / "run.py"
+#: Where methods are; the others are functions of studies.
+MODULES = {"": "harness.methods", "peers": "harness.peers"}
 #: Seconds beyond the limit of a fit for reading rows, compiling and warming up.
 GRACE = 1800.0
 
@@ -25,8 +28,9 @@ GRACE = 1800.0
 def measure(case: Case, places: Places, limit: float) -> Result:
     """Start the process, wait, end whatever it leaves behind."""
     job = {"case": asdict(case), "places": places.plain(), "limit": limit}
+    own = case.options.get("environment")
     child = subprocess.Popen(
-        [sys.executable, str(RUN), "--child", json.dumps(job)],
+        [python_of(own) if own else sys.executable, str(RUN), "--child", json.dumps(job)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     found: dict[str, Any] = {}
@@ -57,6 +61,6 @@ def main(job: str) -> None:
     given = json.loads(job)
     case = Case(**given["case"])
     study, _, function = case.method.rpartition(":")
-    module = import_module(f"studies.{study}" if study else "harness.methods")
+    module = import_module(MODULES.get(study, f"studies.{study}"))
     found = getattr(module, function)(case, Places(**given["places"]), given["limit"])
     print(json.dumps(found))

@@ -1,0 +1,154 @@
+"""What people use instead: seconds to fit and accuracy, with C chosen alike for all.
+
+A fifth of the training rows chooses C among three; then all of them are fitted. A method that
+does not end within the limit at C = 1 is not asked for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import Case, Result, Table, number
+from harness.case import DONE
+
+from .intercept import debfiles
+from .threads import QUICK
+
+TEXT = ("news20_bydate", "reuters52", "banking77", "clinc150", "naics_index", "onet_titles")
+DENSE = ("usps", "letter", "mnist")
+OURS = ("Crammer-Singer", "one-vs-rest")
+#: Environments that peers need for themselves.
+OWN = {"liblinear-multicore": "liblinear-multicore", "snapml": "snapml", "omikuji": "omikuji"}
+PEERS = (
+    *OURS, "LinearSVC", "LinearSVC, hinge", "LinearSVC, crammer_singer", "SGDClassifier",
+    "LogisticRegression", "RidgeClassifier", *OWN,
+)  # fmt: skip
+#: Trees of classes are for many of them, and have no C.
+TREES, MANY = ("omikuji",), ("naics_index", "onet_titles", "many classes")
+C_VALUES = (1.0, 0.1, 10.0)
+#: Points of accuracy that count as equal.
+EQUAL = 0.005
+
+Cases = Generator[Case, Result | None, None]
+
+
+def cases(quick: bool) -> Cases:
+    for name, data, scale in sets(quick):
+        for peer in PEERS[:6] if quick else PEERS:
+            if peer not in TREES or name in MANY:
+                yield from of_peer(data, peer, scale)
+
+
+def sets(quick: bool) -> list[tuple[str, dict[str, Any], bool]]:
+    if quick:
+        return [(name, data, False) for name, data in QUICK.items()]
+    found = [(name, {"name": name}, name in DENSE) for name in (*TEXT, *DENSE)]
+    return [*found, ("debfiles", debfiles(450_000, quick), False)]
+
+
+def of_peer(data: dict[str, Any], peer: str, scale: bool) -> Cases:
+    options = {"peer": peer} | ({"scale": True} if scale else {})
+    if peer in OWN:
+        options["environment"] = OWN[peer]
+    chosen, best = 1.0, -1.0
+    for C in () if peer in TREES else C_VALUES:
+        result = yield Case(data, "peers:peer", {"C": C}, options | {"validate": True})
+        if result is None:
+            continue
+        if C == 1.0 and result.status != DONE:
+            break
+        if result.status == DONE and result["accuracy"] > best:
+            chosen, best = C, result["accuracy"]
+    yield Case(data, "peers:peer", {"C": chosen}, options)
+
+
+def tables(results: Sequence[Result]) -> dict[str, Table | str]:
+    final = [r for r in results if not r.case.options.get("validate")]
+    heads = ("set, method", "C", "seconds", "accuracy", "macro F1", "seconds to predict", "peak MB")
+    rows = [
+        [
+            f"{set_of(r)}, {r.case.options['peer']}", f"{r.case.params['C']:g}", number(r),
+            percent(r, "accuracy"), percent(r, "macro_f1"), number(r, "predict_seconds"),
+            number(r, "peak_bytes", 1e6),
+        ]
+        for r in final
+    ]  # fmt: skip
+    return {"all": Table(heads, rows), "glance": glance(final)}
+
+
+def glance(results: Sequence[Result]) -> Table:
+    """By set: ours, and the peer to beat."""
+    heads = (
+        "set", "classes", "rows", "seconds", "accuracy", "instead", "its seconds", "its accuracy",
+        "times as fast",
+    )  # fmt: skip
+    rows = []
+    for name in dict.fromkeys(map(set_of, results)):
+        mine, other = pair(name, results)
+        if mine is not None and other is not None:
+            rows.append([
+                name, number(mine, "k"), number(mine, "n"), number(mine), percent(mine, "accuracy"),
+                other.case.options["peer"], number(other), percent(other, "accuracy"),
+                f"{other['seconds'] / mine['seconds']:.2g}",
+            ])  # fmt: skip
+    return Table(heads, rows)
+
+
+def pair(name: str, results: Sequence[Result]) -> tuple[Result | None, Result | None]:
+    """Crammer-Singer, and of the peers the fastest that is as accurate, else the most accurate."""
+    of_set = {r.case.options["peer"]: r for r in results if set_of(r) == name and r.status == DONE}
+    mine = of_set.get(OURS[0])
+    peers = [r for peer, r in of_set.items() if peer not in OURS]
+    if mine is None or not peers:
+        return mine, None
+    equal = [r for r in peers if r["accuracy"] >= mine["accuracy"] - EQUAL]
+    if equal:
+        return mine, min(equal, key=lambda r: r["seconds"])
+    return mine, max(peers, key=lambda r: r["accuracy"])
+
+
+def set_of(result: Result) -> str:
+    name = str(result.case.data["name"])
+    return f"{name}, {result['k']} classes" if name == "generated" else name
+
+
+def percent(result: Result, name: str) -> str:
+    value = result[name]
+    return "-" if value is None else f"{value:.1%}"
+
+
+def pictures(results: Sequence[Result], folder: Path) -> None:
+    """Seconds against accuracy, a panel a set."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    final = [r for r in results if not r.case.options.get("validate") and r.status == DONE]
+    names = list(dict.fromkeys(map(set_of, final)))
+    if not names:
+        return
+    columns = 3
+    height = -(-len(names) // columns)
+    figure, axes = plt.subplots(height, columns, figsize=(12, 3.2 * height), squeeze=False)
+    marks = "oosssDD^vPX*"
+    for axis, name in zip(axes.flat, names, strict=False):
+        for peer, mark in zip(PEERS, marks, strict=False):
+            for r in final:
+                if set_of(r) == name and r.case.options["peer"] == peer:
+                    colour = "C3" if peer in OURS else f"C{PEERS.index(peer) % 3 + 7}"
+                    axis.plot(r["seconds"], 100 * r["accuracy"], mark, color=colour, label=peer)
+                    axis.annotate(
+                        peer, (r["seconds"], 100 * r["accuracy"]), xytext=(4, 3),
+                        textcoords="offset points", fontsize=6,
+                    )  # fmt: skip
+        axis.set(title=name, xscale="log", xlabel="seconds to fit", ylabel="accuracy, %")
+        axis.margins(x=0.25)
+    for axis in list(axes.flat)[len(names) :]:
+        axis.remove()
+    figure.tight_layout()
+    folder.mkdir(exist_ok=True)
+    figure.savefig(folder / "peers.png", dpi=110)
+    plt.close(figure)
