@@ -35,6 +35,7 @@ def peer(case: Case, places: Places, limit: float) -> Found:
     X, y, tested = data.X, data.y, data.test
     assert tested is not None
     X_test, y_test = tested
+    X, X_test = narrow(X), narrow(X_test)
     if case.options.get("scale"):
         X, X_test = scaled(X, X_test)
     if case.options.get("validate"):
@@ -53,6 +54,14 @@ def peer(case: Case, places: Places, limit: float) -> Found:
         "predict_seconds": seconds, "n": int(y.size), "d": int(X.shape[1]), "k": data.k,
         "version": version(model.package),
     }  # fmt: skip
+
+
+def narrow(X: Any) -> Any:
+    """CSR with the 32-bit indices that scikit-learn's solvers insist on."""
+    if not sp.issparse(X):
+        return X
+    indices, indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return sp.csr_matrix((X.data, indices, indptr), shape=X.shape)
 
 
 def compare(y: np.ndarray, predicted: np.ndarray) -> Found:
