@@ -12,9 +12,11 @@ from typing import ClassVar
 import numpy as np
 from dask.task_spec import List, Task, TaskRef
 
-from ._clips import ClipSolver
-from ._tasks import Visit, start_gain
-from .state import Graph, Stage, State
+from dask_mcsvm.data.rows import Graph
+
+from .group_tasks import Visit, start_gain
+from .independent_groups import ClipSolver
+from .state import Stage, State
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numba import types
 
-from dask_mcsvm.solvers._jit import bare_by_type
+from dask_mcsvm.solvers.kernels.jit import bare_by_type
 
 NEW, OLD, OPTIMIZE = 0, 1, 2
 REMOVE = 3  #: not scheduled: what max_support asks for
