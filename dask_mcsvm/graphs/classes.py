@@ -1,7 +1,7 @@
 """One-vs-rest by class groups: groups that know nothing of each other.
 
 There is no barrier and no round. An epoch is one chain of visits per group, over all chunks in
-random order (see `_clips`).
+random order (see `independent_groups`).
 """
 
 from __future__ import annotations

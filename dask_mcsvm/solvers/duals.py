@@ -24,7 +24,7 @@ class Duals:
     """The dual variables of n examples and the C_i they were found with.
 
     ``stored`` is alpha, dense (n, k) or sparse; for Lee-Lin-Wahba it is C_i - alpha (see
-    ``_alpha``).
+    ``kernels.dual_variables``).
     """
 
     formulation: str
