@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
 from dask_mcsvm.data.validation import (
-    TrainingSet,
     check_callbacks,
     check_choice,
     check_dtype,
@@ -34,7 +32,6 @@ from dask_mcsvm.training import (
     SPLITTING_FEATURES,
     PassPlan,
     Plan,
-    Problem,
     check_solver_options,
     make_plan,
     parse_size,
@@ -70,9 +67,9 @@ class Settings:
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
 
-    def cost_range(self, weights: Any) -> tuple[float, float]:
-        """The smallest and the largest C_i of all fits to come; rows of weight 0 are left out."""
-        least, most = positive_range(weights)
+    def cost_range(self, weights: tuple[float, float]) -> tuple[float, float]:
+        """The smallest and the largest C_i of all fits to come, given those of the weights."""
+        least, most = weights
         return self.C * least, (self.last_C or self.C) * most
 
 
@@ -199,22 +196,6 @@ def _read_tau(fit_intercept: object, scaling: object) -> float | None:
         example = "intercept_scaling=1.0"
         tau = check_number("intercept_scaling", scaling, above=0.0, example=example)
     return tau if check_flag("fit_intercept", fit_intercept) else 0.0
-
-
-def pose(data: TrainingSet, settings: Settings) -> Problem:
-    """The problem a solver sees."""
-    tau = settings.tau
-    if tau is None:
-        tau = largest_norm(data.rows) or 1.0  # all rows zero: any constant will do
-    check_rows_range(data.rows, settings.cost_range(data.weights), tau)
-    return Problem(
-        rows=data.rows,
-        y=data.y,
-        C=settings.C * data.weights,
-        n_classes=data.classes.size,
-        formulation=settings.formulation,
-        tau=tau,
-    )
 
 
 def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -> Plan:

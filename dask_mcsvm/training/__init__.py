@@ -1,6 +1,6 @@
 """The loop of a fit: run an epoch, certify, record, stop."""
 
-from dask_mcsvm.data.block_source import ArraySource, Chunk, DatasetSource, Source
+from dask_mcsvm.data.row_source import ArraySource, Chunk, DatasetSource, Source
 
 from .loop import Fit, OnEpoch, Problem
 from .plan import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dask_mcsvm.data.row_source import RowScale
 from dask_mcsvm.formulations import FORMULATIONS
 
 SOLVERS: tuple[str, ...] = ("sdm", "splitting")
@@ -36,20 +36,6 @@ TRIAL, COMMON_LENGTH, COMMON_SHARE = 20.0, 30.0, 0.5
 #: Of the splitting solver: rows per feature of a Gram matrix, and how much less a multiply-add of
 #: such a matrix or of its inverse costs than one of an epoch.
 GRAM_ROWS, MATRIX_RATE = 4, 8
-
-
-class RowScale(NamedTuple):
-    """How large dense rows are, in units of 1/C: what slows steps of one row at a time."""
-
-    common: float  # C ‖mean row‖²
-    square: float  # C times the mean of ‖x_i‖²
-
-
-def row_scale(X: npt.NDArray[Any], cost: float) -> RowScale | None:
-    """How large dense rows are, times their mean cost; None if all are zero."""
-    square = float(np.einsum("ij,ij->", X, X, dtype=np.float64)) / X.shape[0]
-    mean = X.mean(axis=0, dtype=np.float64)
-    return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
 
 
 def matrix_epochs(n: int, d: int, k: int) -> float:

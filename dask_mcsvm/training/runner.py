@@ -83,14 +83,13 @@ class Runner(Protocol):
     def memory(self) -> int:
         """Bytes of all workers together."""
 
+    def room_for_rows(self, memory_limit: int | None) -> float:
+        """Bytes of rows that may stay in memory between epochs."""
+        return RESIDENT_SHARE * min(memory_limit or self.memory, self.memory)
+
     @property
     def is_local(self) -> bool:
         """Whether everything that runs graphs sees this machine's folders."""
-
-
-def room_for_rows(runner: Runner, memory_limit: int | None) -> float:
-    """Bytes of rows that may stay in memory between epochs."""
-    return RESIDENT_SHARE * min(memory_limit or runner.memory, runner.memory)
 
 
 def find_runner() -> Runner:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_mcsvm.data.block_source import DatasetSource, Source
+from dask_mcsvm.data.row_source import DatasetSource, Source
 from dask_mcsvm.training.loop import Fit, Loop, OnEpoch
 
 from .block_state import WAITING_SHARE, BlockMinimization, ShardStore, blocks_that_fit

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_mcsvm.data.block_source import Source
+from dask_mcsvm.data.row_source import Source
 from dask_mcsvm.formulations import relative_gap
 from dask_mcsvm.training.loop import COUNTED, Advance, Fit, Loop, OnEpoch, Run
 from dask_mcsvm.training.plan import EARLY_SHRINK

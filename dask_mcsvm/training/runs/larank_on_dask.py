@@ -134,10 +134,10 @@ class DaskLaRankRun(DaskRun):
         problem, source = self.problem, self.problem.source
         kind = "linear" if plan.parameters["kernel"].name == "linear" else "rbf"
         is_sparse = plan.parameters["is_sparse"]
-        dtype, layout = problem.dtype.name, "csr" if is_sparse else "dense"
+        dtype, layout = source.dtype.name, "csr" if is_sparse else "dense"
         work = partial(warm_up, kind=kind, dtype=dtype, is_sparse=is_sparse)
         self.runner.prepare(f"larank-{kind}-{dtype}-{layout}", work)
-        rows = source.rows(problem.factors, dtype=problem.dtype, tau=0.0, run=run_id, all_rows=True)
+        rows = source.rows(problem.C, tau=0.0, run=run_id, all_rows=True)
         parameters = plan.parameters | {"seed": self.seed}
         graphs = Visits(rows, parameters, plan.aim, plan.shuffle, run_id)
         self.rows_graph = dict(graphs.data)
