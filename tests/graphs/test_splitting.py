@@ -6,7 +6,6 @@ import dask.threaded
 import numpy as np
 import pytest
 from dask.local import get_sync
-from dask_mcsvm.solvers.row_block import RowBlock
 from graphs.runs import Run, Toy
 from reference import solve
 
@@ -18,6 +17,7 @@ from dask_mcsvm.graphs.splitting import (
     join_small_chunks,
 )
 from dask_mcsvm.solvers.kernels.steps import LOSSES
+from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.splitting import Splitting
 from dask_mcsvm.solvers.splitting.machine import EVALUATE, GATHER, PRODUCT, SAMPLE, NewtonState
 from dask_mcsvm.solvers.splitting.newton import curvature, curvature_blocks

@@ -164,9 +164,9 @@ def test_it_resumes_after_any_pass_to_the_same_bytes(limit, little_memory, tmp_p
 
 
 KILLED = """
-from dask_mcsvm.training import _budget
+from dask_mcsvm.training.runs import budget
 from dask_mcsvm.training.runs.block_minimization import train_block_minimization
-_budget.FIXED = 0
+budget.FIXED = 0
 train_block_minimization(
     DeadlySource(source_of(n=150, block_rows=50), values["reads"]), **values["settings"])
 """

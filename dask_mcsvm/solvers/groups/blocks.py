@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from dask_mcsvm.solvers.row_block import RowBlock
 
 from dask_mcsvm.formulations import Tally
+from dask_mcsvm.solvers.row_block import RowBlock
 
 from .sparse_duals import Lists, lists_from, prefixed
 

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from dask_mcsvm.solvers.row_block import RowBlock
 
 from dask_mcsvm.formulations import Tally
 from dask_mcsvm.solvers.kernels.certify import weights_block
 from dask_mcsvm.solvers.kernels.dual_variables import SparseAlpha
 from dask_mcsvm.solvers.kernels.rows import read_only
 from dask_mcsvm.solvers.kernels.steps import WW
+from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.initial_duals import fresh_classes, with_room
 from dask_mcsvm.solvers.sdm.sweeps import Data, Frequencies, Scratch, full_sweep, make_scratch
 from dask_mcsvm.solvers.sdm.visits import draw_visits

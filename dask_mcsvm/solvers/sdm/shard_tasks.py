@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from dask_mcsvm.solvers.row_block import RowBlock
 
 from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally
 from dask_mcsvm.solvers.groups.blocks import take
 from dask_mcsvm.solvers.kernels.certify import centre_columns, common_square
+from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.change import Change, add_change, add_to_some, square_of, total_change
 from dask_mcsvm.solvers.sdm.intercept import SoftIntercept
 from dask_mcsvm.solvers.sdm.shard import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from dask_mcsvm.solvers.row_block import RowBlock
 
+from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.intercept import SoftIntercept, fall
 from dask_mcsvm.solvers.sdm.shard import Shard, common_part, own_copy, visit_rows, without_spare
 
