@@ -93,7 +93,8 @@ def weights_by_class(
     lightest, heaviest = np.full(k, np.inf), np.zeros(k)
     np.minimum.at(lightest, codes[used], weights[used])
     np.maximum.at(heaviest, codes[used], weights[used])
-    return WeightsByClass(np.bincount(codes, weights, minlength=k), lightest, heaviest)
+    totals = np.bincount(codes, weights, minlength=k).astype(np.float64)
+    return WeightsByClass(totals, lightest, heaviest)
 
 
 class Chunk(NamedTuple):

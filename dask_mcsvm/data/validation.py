@@ -434,8 +434,8 @@ def check_training_set(
         kept = weights > 0
         X, places, weights = X[kept], places[kept], weights[kept]
     if not part:
-        counts = np.bincount(places, minlength=classes.size)
-        refuse_one_class(classes, counts, "" if kept is None else " of positive weight")
+        rows_of = np.bincount(places, minlength=classes.size)
+        refuse_one_class(classes, rows_of, "" if kept is None else " of positive weight")
     rows = as_rows(X, working_dtype(X.dtype, dtype))
     return TrainingSet(rows, places, weights, classes, kept, features)
 

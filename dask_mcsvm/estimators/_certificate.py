@@ -87,8 +87,8 @@ class Trained:
         """An error if such a number of rows, or sum of C_i per class, cannot be the fit's."""
         if source.n_given != self.n_given:
             raise CertificateError(
-                f"X has {source.n_given} rows, but the fit had {self.n_given}; the certificate holds "
-                "for the training rows only: pass those."
+                f"X has {source.n_given} rows, but the fit had {self.n_given}; the certificate "
+                "holds for the training rows only: pass those."
             )
         totals = self.C * source.totals
         if totals.shape != self.totals.shape or not np.allclose(totals, self.totals, rtol=1e-9):

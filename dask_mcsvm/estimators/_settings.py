@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.data.row_source import row_scale
 from dask_mcsvm.data.validation import (
     check_callbacks,
     check_choice,
@@ -35,7 +36,6 @@ from dask_mcsvm.training import (
     check_solver_options,
     make_plan,
     parse_size,
-    row_scale,
 )
 
 

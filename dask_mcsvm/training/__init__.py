@@ -12,12 +12,10 @@ from .plan import (
     STOPS,
     PassPlan,
     Plan,
-    RowScale,
     begun_by_second,
     check_solver_options,
     make_plan,
     parse_size,
-    row_scale,
 )
 from .runs.early_shrink import check_early_shrink_options, train_early_shrink
 from .runs.memory import certify_primal, train
@@ -37,7 +35,6 @@ __all__ = [
     "PassPlan",
     "Plan",
     "Problem",
-    "RowScale",
     "Source",
     "begun_by_second",
     "certify_primal",
@@ -45,7 +42,6 @@ __all__ = [
     "check_solver_options",
     "make_plan",
     "parse_size",
-    "row_scale",
     "train",
     "train_early_shrink",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.data.row_source import RowScale
 from dask_mcsvm.data.rows import Rows
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.averaging import Averaging
@@ -26,7 +27,6 @@ from dask_mcsvm.solvers.sdm.intercept import stiffness, visits_between_moves
 from .plan import (
     BY_GROUPS,
     SPLITTING_FEATURES,
-    RowScale,
     refuse_many_features,
     splitting_pays,
 )

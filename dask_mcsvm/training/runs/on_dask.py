@@ -358,7 +358,7 @@ class DaskRun(Run):
             for key, (_, name) in zip(keys, parts, strict=True)
         }
         columns = self.runner.run({**self.pending, **graph}, [], keys)
-        W = np.empty((self.plan.d + 1, self.plan.k), self.problem.dtype)
+        W = np.empty((self.plan.d + 1, self.plan.k), self.problem.source.dtype)
         for (classes, _), part in zip(parts, columns, strict=True):
             W[:, classes] = part
         return W
