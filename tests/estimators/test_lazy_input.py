@@ -199,7 +199,7 @@ def test_float32_stays_float32_and_integers_become_it(n_classes):
         (X, np.where(Y, Y, np.inf), "y contains infinity in row 0; labels must be integers or "
          "strings."),
         (X, np.zeros(160), "y has rows of positive weight of 1 class (0.0); a classifier needs "
-         "rows of at least two classes: add rows of another class."),
+         "rows of positive weight of at least two classes: add rows of another class."),
         (X.astype(complex), Y, "X has dtype complex128; X must be numeric: type "
          "X.astype(float)."),
     ],
