@@ -12,16 +12,14 @@ from dask_mcsvm.data.row_source import ArraySource, RowSource
 from dask_mcsvm.data.validation import TrainingSet, check_training_set, is_lazy
 from dask_mcsvm.estimators._settings import Settings, plan_for, wants_blocks, wants_early_shrink
 from dask_mcsvm.estimators._warm import KeptAlpha
-from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.training import (
-    EARLY_SHRINK,
     Fit,
     PassPlan,
     Problem,
     begun_by_second,
     train,
-    train_early_shrink,
 )
+from dask_mcsvm.training.table import BY_CHUNKS, EARLY_SHRINK, solver_at
 
 #: Rows of a chunk when X is in memory and early shrinking reads it.
 BLOCK_ROWS = 10_000
@@ -50,14 +48,8 @@ def pose(
 
     A `TrainingSet` has been checked already; ``last`` is what the fit starts from.
     """
-    is_shrinking = wants_early_shrink(X, settings)
-    if is_shrinking and not FORMULATIONS[settings.formulation].classes_are_independent:
-        raise ValueError(
-            f"solver='early_shrink' solves one_vs_rest, not {settings.formulation}; use "
-            "formulation='one_vs_rest', or solver='auto'."
-        )
     given = (X, y, sample_weight, classes)
-    if is_shrinking or wants_blocks(X, settings):
+    if wants_early_shrink(X, settings) or wants_blocks(X, settings):
         return pose_passes(estimator, *given, settings)
     if is_lazy(X):
         return pose_dask(estimator, *given, settings)
@@ -118,23 +110,20 @@ def pose_passes(
         "C": settings.C, "memory_limit": settings.memory_limit, "scratch": settings.scratch,
         "checkpoint": settings.checkpoint, "resume": settings.resume, "options": settings.options,
     }  # fmt: skip
-    if shrinks:
-        solver, run = EARLY_SHRINK, partial(train_early_shrink, n_jobs=settings.n_jobs)
-        why = why if settings.solver == "auto" else f"asked for by solver={solver!r}"
-    else:
-        from dask_mcsvm.training.runs.block_minimization import (  # imports Dask
-            check_block_options,
-            cut_to_chunks,
-            train_block_minimization,
-        )
+    row = solver_at(EARLY_SHRINK if shrinks else "shards", BY_CHUNKS, settings.formulation)
+    row.chosen(settings.options)
+    run = partial(row.make(), n_jobs=settings.n_jobs)
+    if not shrinks:
+        from dask_mcsvm.training.runs.block_minimization import cut_to_chunks  # imports Dask
 
-        check_block_options(settings.options)
         blocks = cut_to_chunks(blocks, settings.formulation)
-        solver, run = "shards", partial(train_block_minimization, formulation=settings.formulation)
+        run = partial(row.make(), formulation=settings.formulation)
+    elif settings.solver == row.name:
+        why = f"asked for by solver={row.name!r}"
     (n, d), k = blocks.shape, source.classes.size
     plan = PassPlan(
         why, n, d, k, int(blocks.entries().sum()), blocks.dtype.name, settings.n_jobs,
-        len(blocks.row_offsets) - 1, settings.memory_limit, solver, settings.formulation,
+        len(blocks.row_offsets) - 1, settings.memory_limit, row.name, settings.formulation,
     )  # fmt: skip
     tau = checked_tau(source, settings)
     return Posed(source, tau, plan, partial(run, blocks, tau=tau, **how))

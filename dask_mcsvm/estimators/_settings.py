@@ -27,16 +27,13 @@ from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, prec
 from dask_mcsvm.formulations import FORMULATIONS, formulation_name
 from dask_mcsvm.progress import Record, line_of, listening
 from dask_mcsvm.training import (
-    DASK_SOLVERS,
-    EARLY_SHRINK,
-    SOLVERS,
     SPLITTING_FEATURES,
     PassPlan,
     Plan,
-    check_solver_options,
     make_plan,
     parse_size,
 )
+from dask_mcsvm.training.table import EARLY_SHRINK, IN_MEMORY, ON_DASK, SOLVERS, places_of
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,8 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
 
     `lazy` says that the rows are read chunk by chunk; each kind of rows has its own solvers.
     """
-    known = tuple(dict.fromkeys(("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)))
-    solver = check_choice("solver", estimator.solver, known)
+    solver = check_choice("solver", estimator.solver, ("auto", *SOLVERS))
     _check_kind(estimator, solver, lazy)
-    options = _read_options(estimator.solver_options)
     return Settings(
         formulation=formulation_name(estimator.formulation),
         solver=solver,
@@ -94,9 +89,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         dtype=check_dtype(estimator.dtype),
         n_jobs=check_n_jobs(estimator.n_jobs),
         warm_start=check_flag("warm_start", estimator.warm_start),
-        options=options
-        if lazy or solver == EARLY_SHRINK
-        else check_solver_options(solver, options),
+        options=_read_options(estimator.solver_options),
         checkpoint=read_path("checkpoint", estimator.checkpoint),
         resume=check_flag("resume", estimator.resume),
         scratch=read_path("scratch", estimator.scratch),
@@ -129,12 +122,13 @@ def _is_limited(X: Any, settings: Settings) -> bool:
 
 
 def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
-    if lazy and solver in SOLVERS and solver not in DASK_SOLVERS:
+    places = places_of(solver)
+    if lazy and places == (IN_MEMORY,):
         raise ValueError(
             f"solver={solver!r} works on rows in memory, but X is read chunk by chunk; use "
             "solver='auto', or pass X.compute()."
         )
-    if not lazy and solver in DASK_SOLVERS and solver not in SOLVERS:
+    if not lazy and ON_DASK in places and IN_MEMORY not in places:
         raise ValueError(
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."

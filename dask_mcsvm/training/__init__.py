@@ -4,29 +4,18 @@ from dask_mcsvm.data.row_source import ArraySource, Chunk, DatasetSource, Source
 
 from .loop import Fit, OnEpoch, Problem
 from .plan import (
-    DASK_SOLVERS,
-    EARLY_SHRINK,
-    SCHEDULES,
-    SOLVERS,
     SPLITTING_FEATURES,
-    STOPS,
     PassPlan,
     Plan,
     begun_by_second,
-    check_solver_options,
     make_plan,
     parse_size,
 )
-from .runs.early_shrink import check_early_shrink_options, train_early_shrink
+from .runs.early_shrink import train_early_shrink
 from .runs.memory import certify_primal, train
 
 __all__ = [
-    "DASK_SOLVERS",
-    "EARLY_SHRINK",
-    "SCHEDULES",
-    "SOLVERS",
     "SPLITTING_FEATURES",
-    "STOPS",
     "ArraySource",
     "Chunk",
     "DatasetSource",
@@ -38,8 +27,6 @@ __all__ = [
     "Source",
     "begun_by_second",
     "certify_primal",
-    "check_early_shrink_options",
-    "check_solver_options",
     "make_plan",
     "parse_size",
     "train",

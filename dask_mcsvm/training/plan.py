@@ -9,20 +9,11 @@ from typing import Any
 import numpy as np
 
 from dask_mcsvm.data.row_source import RowScale
-from dask_mcsvm.formulations import FORMULATIONS
 
-SOLVERS: tuple[str, ...] = ("sdm", "splitting")
-#: Solvers by class groups, each of one formulation, and all that work on Dask.
-BY_GROUPS = tuple(form.group_solver for form in FORMULATIONS.values() if form.group_solver)
-DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS, "splitting")
-#: Out of core, for independent classes.
-EARLY_SHRINK = "early_shrink"
+from .table import EARLY_SHRINK, IN_MEMORY, solver_at
+
 #: A d x d float64 matrix is 128 MiB then, and its inverse takes seconds.
 SPLITTING_FEATURES = 4096
-SCHEDULES: tuple[str, ...] = ("adaptive", "shrink", "uniform")
-STOPS: tuple[str, ...] = ("gap", "violation")
-
-
 #: When `auto` begins with the splitting solver: its matrices take no longer than so many epochs of
 #: sdm, which would otherwise be tried first; and a part common to all rows is so long in units of
 #: 1/C, and so large a share of the rows' squares. Steps of one row at a time undo each other along
@@ -97,30 +88,6 @@ class Plan:
         )
 
 
-#: Options of the solvers in memory: the default first, then what else is accepted.
-OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "sdm": {"schedule": (None, *SCHEDULES), "cooling": (True, False), "stop": STOPS},
-    "splitting": {},
-}
-
-
-def check_solver_options(solver: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of a solver with defaults filled in; unknown names and values are refused."""
-    allowed = OPTIONS["sdm" if solver == "auto" else solver]
-    chosen = {name: values[0] for name, values in allowed.items()}
-    for name, value in dict(options or {}).items():
-        if name not in allowed:
-            known = "use " + ", ".join(repr(key) for key in allowed) if allowed else "leave it out"
-            raise ValueError(
-                f"solver_options has {name!r}, which solver={solver!r} does not know; {known}."
-            )
-        if value not in allowed[name]:
-            accepted = ", ".join(repr(item) for item in allowed[name])
-            raise ValueError(f"solver_options[{name!r}] is {value!r}; use one of {accepted}.")
-        chosen[name] = value
-    return chosen
-
-
 def refuse_many_features(d: int, *, instead: str) -> None:
     """An error where the splitting solver's matrices would take too much room."""
     if d > SPLITTING_FEATURES:
@@ -145,14 +112,15 @@ def make_plan(
     scale: RowScale | None = None,
 ) -> Plan:
     """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose."""
-    settings = check_solver_options(solver, options)
+    asked, row = solver, solver_at("sdm" if solver == "auto" else solver, IN_MEMORY)
+    settings = row.chosen(options, asked)
     if solver == "splitting":
         refuse_many_features(d, instead="sdm")
     kind = "sparse" if is_sparse else "dense"
     chosen, reason, then = solver, f"asked for by solver={solver!r}", None
     if solver == "auto":
         # Options are those of sdm: who gives one wants it.
-        is_free = settings == check_solver_options("sdm", None)
+        is_free = settings == row.chosen(None)
         why = splitting_pays(n, d, k, scale) if is_free else None
         chosen, reason = ("splitting", why) if why else ("sdm", f"{kind} rows in memory")
         if is_free and not is_sparse and not why and d <= SPLITTING_FEATURES:

@@ -270,12 +270,13 @@ def test_solvers_for_the_other_kind_of_rows():
     ):
         LinearMCSVC(solver="shards").fit(X, Y)
     with says(
-        "solver='rounds' does not solve crammer_singer on Dask; use solver='shards', or 'auto'."
+        "solver='rounds' solves weston_watkins, not crammer_singer; use "
+        "formulation='weston_watkins', or solver='auto'."
     ):
         LinearMCSVC(solver="rounds").fit(*lazy_set())
     with says(
-        "solver='classes' does not solve weston_watkins on Dask; use solver='shards' or 'rounds', "
-        "or 'auto'."
+        "solver='classes' solves one_vs_rest, not weston_watkins; use formulation='one_vs_rest', "
+        "or solver='auto'."
     ):
         LinearMCSVC(solver="classes", formulation="ww").fit(*lazy_set())
 

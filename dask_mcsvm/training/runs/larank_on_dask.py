@@ -17,9 +17,9 @@ from dask.task_spec import DataNode, Task, TaskRef
 from dask_mcsvm.graphs.larank import MODEL, Passed, Visits
 from dask_mcsvm.solvers.larank import Aim, Kernel, LaRank
 from dask_mcsvm.storage import Checkpoint
-from dask_mcsvm.training.dask_plan import SAVE_EVERY
 from dask_mcsvm.training.loop import Advance, Fit, Loop, OnEpoch
 from dask_mcsvm.training.runner import Runner
+from dask_mcsvm.training.table import SAVE_EVERY
 
 from .larank import relative
 from .on_dask import DaskProblem, DaskRun, _naming

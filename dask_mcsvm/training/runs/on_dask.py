@@ -28,9 +28,10 @@ from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import Solver, Stage, State, load_state, save_state
 from dask_mcsvm.solvers.duals import DENSE_CLASSES, has_lists
 from dask_mcsvm.storage import Checkpoint, Scratch, absolute_path, remove_parts, restoring
-from dask_mcsvm.training.dask_plan import WHOLE_MODEL, DaskPlan, make_solver, second_plan
+from dask_mcsvm.training.dask_plan import WHOLE_MODEL, DaskPlan, second_plan
 from dask_mcsvm.training.loop import COUNTED, Advance, Fit, Loop, OnEpoch, Run
 from dask_mcsvm.training.runner import LocalRunner, Runner
+from dask_mcsvm.training.table import ON_DASK, solver_at
 
 # Where state is kept, and what of it serves another fit -------------------------------------------
 
@@ -313,7 +314,7 @@ class DaskRun(Run):
             warm_name(plan, is_sparse=is_sparse), partial(warm_up, plan, is_sparse=is_sparse)
         )
         rows = problem.source.rows(problem.C, tau=problem.tau, run=run_id)
-        graphs = make_solver(plan, rows, self.seed, run_id)
+        graphs: Solver = solver_at(plan.solver, ON_DASK).make(plan, rows, self.seed, run_id)
         self.rows_graph = dict(graphs.data)
         if problem.source.n_bytes <= self.room:
             self.runner.run(self.rows_graph, graphs.held, [])
@@ -448,7 +449,8 @@ def warm_up(plan: DaskPlan, *, is_sparse: bool) -> None:
         plan, n=k * chunks, d=3, k=k, chunks=chunks, blocks=chunks, lanes=min(plan.lanes, chunks),
         slices=1, groups=halves, passes=1,
     )  # fmt: skip
-    solver, runner = make_solver(toy, rows, 0, "warm"), LocalRunner(get_sync)
+    runner: Runner = LocalRunner(get_sync)
+    solver = solver_at(toy.solver, ON_DASK).make(toy, rows, 0, "warm")
     runner.run(solver.data, solver.held, [])
     stage = solver.start()
     runner.run(stage.graph, list(stage.state.values()), [stage.report])
