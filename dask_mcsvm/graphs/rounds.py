@@ -27,6 +27,7 @@ from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.data.rows import Graph, Key, Rows
 from dask_mcsvm.solvers.groups.blocks import PairDuals, RoundWeights
+from dask_mcsvm.solvers.groups.clips import sum_tallies, tally_bounds
 from dask_mcsvm.solvers.groups.pairs import (
     Meeting,
     add_own,
@@ -42,9 +43,8 @@ from dask_mcsvm.solvers.groups.schedule import Groups, circle_rounds
 from dask_mcsvm.solvers.sdm.intercept import visits_between_moves
 
 from .certify import primal
-from .group_tasks import pick, sum_tallies, tally_bounds
 from .regroup import regroup
-from .state import Block, Stage, State
+from .state import Block, Stage, State, pick
 
 #: The stiffness of the soft intercept doubles every so many epochs, until it is 1 and rounds are
 #: plain coordinate ascent.

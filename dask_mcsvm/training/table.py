@@ -122,13 +122,13 @@ def _rounds(plan: Any, rows: Any, seed: int, run: str) -> Any:
 
 
 def _averaging(plan: Any, rows: Any, seed: int, run: str) -> Any:
-    from dask_mcsvm.graphs.averaging import Averaging
+    from dask_mcsvm.graphs.independent_groups import Averaging
 
     return Averaging(rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes)
 
 
 def _classes(plan: Any, rows: Any, seed: int, run: str) -> Any:
-    from dask_mcsvm.graphs.classes import Classes
+    from dask_mcsvm.graphs.independent_groups import Classes
 
     return Classes(rows, plan.groups, (seed,), run, passes=plan.passes)
 
