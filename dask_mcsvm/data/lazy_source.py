@@ -41,7 +41,7 @@ Array = npt.NDArray[Any]
 
 
 class Runner(Protocol):
-    """Whoever runs the tasks: here they are only made."""
+    """What runs the tasks; here they are only made."""
 
     def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
         """The values of ``fetch``; those of ``hold`` stay where they are."""
@@ -175,7 +175,7 @@ def read_source(
 ) -> LazySource:
     """Make one form of all that can be given, and look at every chunk once.
 
-    Chunks that are sure to be few stay in memory, so that nobody has to make them twice.
+    Chunks that are sure to be few stay in memory, so that they are made once.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A proof of quality for a model as it is now, whoever changed it since the fit."""
+"""A proof of quality for a model as it is now, changed since the fit or not."""
 
 import math
 from dataclasses import dataclass

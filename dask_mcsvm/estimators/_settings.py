@@ -272,7 +272,7 @@ def _audible_logger() -> Iterator[None]:
     if handler is not None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
-    if level == logging.NOTSET:  # a level that somebody chose stays
+    if level == logging.NOTSET:  # a level that was chosen stays
         logger.setLevel(logging.INFO)
     try:
         yield

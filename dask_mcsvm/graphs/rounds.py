@@ -33,7 +33,7 @@ from dask_mcsvm.solvers.groups.pairs import (
     add_own,
     add_pair,
     finish_group,
-    meet,
+    solve_pair,
     start_group,
     start_own,
     start_pair,
@@ -68,7 +68,7 @@ class Rounds:
     seed : tuple of int
         The order of rounds and rows depends on it, on the epoch and on the groups that meet.
     run : str
-        Told apart by it are the tasks of fits that run at the same time.
+        Unique id of this fit, part of every task key.
     n_blocks : int or tuple of int
         In how many blocks the rows of a group (of each group) are kept.
     slices : int
@@ -221,8 +221,8 @@ class Rounds:
         """Add one step of a visit and pick its results; `state` moves on."""
         members, step = meeting.groups, meeting.step
         graph[key] = Task(
-            key, meet, *self._arguments(state, state, members, step), meeting=meeting, after=after,
-            **self._common(members),
+            key, solve_pair, *self._arguments(state, state, members, step), meeting=meeting,
+            after=after, **self._common(members),
         )  # fmt: skip
         name, *rest = key
         for place, g in enumerate(members):

@@ -77,7 +77,7 @@ class Runner(Protocol):
         """Have every process that runs graphs, also a later one, do some work before others."""
 
     def spent(self) -> Spent:
-        """Of all workers since they were started; nothing where nobody counts it."""
+        """Of all workers since they were started; empty where it is not counted."""
 
     @property
     def memory(self) -> int:
@@ -128,7 +128,7 @@ class LocalRunner(Runner):
 
     def run(self, graph: Graph, hold: Keys, fetch: Keys, places: Places = NO_PLACES) -> list[Any]:
         known = {key: DataNode(key, value) for key, value in self.held.items()}
-        # Threads would run all of it, also what nobody asked for.
+        # Threads would run all of it, also what is not fetched.
         needed, _ = cull({**graph, **known}, [*hold, *fetch])
         values = list(self.get(needed, [*hold, *fetch]))
         self.held.update(zip(hold, values, strict=False))
