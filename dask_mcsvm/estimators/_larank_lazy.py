@@ -38,7 +38,7 @@ def fit_chunks(
     dtype, d, k = source.dtype, source.n_features, source.classes.size
     check_largest(source.radius(), d, dtype)
     gamma = resolve_gamma(settings, d, lambda: source.variance)
-    costs_of(settings.C, source.factors)
+    costs_of(settings.C, source.factors)  # refuses what overflows
     total = float(costs_of(settings.C, source.totals).sum())
     problem = DaskProblem(source, settings.C, "crammer_singer", 0.0)
     parameters = parameters_of(settings, gamma, k=k, d=d, is_sparse=is_sparse, dtype=dtype)
