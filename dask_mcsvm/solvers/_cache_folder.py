@@ -34,5 +34,5 @@ def spare_cache_folder() -> str | None:
 
 def _stamp() -> str:
     """Of the text of all kernels."""
-    kernels = sorted(Path(__file__).parent.glob("*.py"))
+    kernels = sorted(Path(__file__).parent.rglob("*.py"))
     return sha256(b"".join(p.name.encode() + p.read_bytes() for p in kernels)).hexdigest()[:12]

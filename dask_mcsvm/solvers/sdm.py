@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 
 from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store, lists_prefetch
-from ._jit import bare_by_type, bare_kernel, bare_part, kernel
+from ._jit import apart, bare_by_type, bare_kernel, bare_part, kernel
 from ._rows import (
     Shared,
     place_prefetch,
@@ -68,13 +68,13 @@ class Frequencies(NamedTuple):
 def make_scratch(k: int, dtype: np.dtype) -> Scratch:
     """Space for lists of up to k + 1 classes."""
     return Scratch(
-        np.empty(k, dtype),
-        np.empty(k + 1, np.int32),
-        np.empty(k + 1, dtype),
-        np.empty(k + 1, dtype),
-        np.empty(k + 1, dtype),
-        np.empty(k + 1),
-        np.zeros(5),
+        apart(k, dtype),
+        apart(k + 1, np.int32),
+        apart(k + 1, dtype),
+        apart(k + 1, dtype),
+        apart(k + 1, dtype),
+        apart(k + 1, np.float64),
+        apart(5, np.float64),
     )
 
 
