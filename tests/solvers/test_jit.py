@@ -11,22 +11,23 @@ import numpy as np
 import pytest
 
 import dask_mcsvm
-from dask_mcsvm.solvers import _cache_folder
-from dask_mcsvm.solvers._jit import APART, apart, kernel
-from dask_mcsvm.solvers.sdm import make_scratch
+from dask_mcsvm.solvers.kernels import cache_folder
+from dask_mcsvm.solvers.kernels.jit import APART, apart, kernel
+from dask_mcsvm.solvers.sdm.sweeps import make_scratch
 
 PROGRAM = """
 import sys
 import tempfile
 tempfile.tempdir = sys.argv[1]
 import numpy as np
-from dask_mcsvm.solvers import _jit, certify, sequential  # many kernels, each without a place
+from dask_mcsvm.solvers.kernels import jit, certify
+from dask_mcsvm.solvers.sdm import run  # many kernels, each without a place
 
-@_jit.kernel
+@jit.kernel
 def double(x):
     return 2 * x
 
-print(double(21), sequential.__file__)
+print(double(21), run.__file__)
 """
 SAID = (
     "Compiled code can be stored neither beside the package nor in the user's cache folder, so {}; "
@@ -65,7 +66,7 @@ def run(package, temporary):
         preexec_fn=obey_permissions,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"42 {package}/dask_mcsvm/solvers/sequential.py\n"
+    assert done.stdout == f"42 {package}/dask_mcsvm/solvers/sdm/run.py\n"
     return done.stderr
 
 
@@ -94,12 +95,12 @@ def test_a_temporary_folder_takes_the_cache(package):
 
 def test_a_change_of_any_kernel_is_another_cache(tmp_path, monkeypatch):
     copied = tmp_path / "solvers"
-    shutil.copytree(Path(_cache_folder.__file__).parent, copied)
-    monkeypatch.setattr(_cache_folder, "__file__", str(copied / "_cache_folder.py"))
-    stamps = {_cache_folder._stamp()}
-    for name in ("_steps.py", "larank/steps.py", "splitting/prox.py"):
+    shutil.copytree(Path(cache_folder.__file__).parents[1], copied)
+    monkeypatch.setattr(cache_folder, "__file__", str(copied / "kernels" / "cache_folder.py"))
+    stamps = {cache_folder._stamp()}
+    for name in ("kernels/steps.py", "larank/steps.py", "splitting/prox.py"):
         (copied / name).write_text((copied / name).read_text() + "#")
-        stamps.add(_cache_folder._stamp())
+        stamps.add(cache_folder._stamp())
     assert len(stamps) == 4
 
 
