@@ -70,7 +70,7 @@ def turns(orders: Sequence[npt.NDArray[np.intp]]) -> Iterator[tuple[int, npt.NDA
         yield from enumerate(portions)
 
 
-def meet(
+def solve_pair(
     groups: Sequence[RoundWeights],
     duals: PairDuals,
     rows: Sequence[RowBlock | None],
@@ -90,7 +90,7 @@ def meet(
     W = np.concatenate([group.W for group in groups], axis=1)
     trade = Trade(theta, all_bias(groups))
     average, k = duals.average.copy(), W.shape[1]
-    tables = seated(groups, duals, rows, classes, tau, theta, meeting.step, average)
+    tables = load_rows(groups, duals, rows, classes, tau, theta, meeting.step, average)
     shift, scratch = np.empty(0, W.dtype), make_scratch(k, W.dtype)
     done, visited = Tally(), 0
     trade.open(W)
@@ -108,7 +108,7 @@ def meet(
             visited += order.size
     trade.close(W)
     tally = (done.gain + trade.owed, done.violation, done.work)
-    return risen(groups, duals, tables, W, trade.bias, average, tally, meeting)
+    return collect(groups, duals, tables, W, trade.bias, average, tally, meeting)
 
 
 class Trade:
@@ -135,7 +135,7 @@ class Trade:
         self.bias = self.bias + moved
 
 
-def seated(
+def load_rows(
     groups: Sequence[RoundWeights],
     duals: PairDuals,
     rows: Sequence[RowBlock | None],
@@ -166,7 +166,7 @@ def seated(
     return tables
 
 
-def risen(
+def collect(
     groups: Sequence[RoundWeights],
     duals: PairDuals,
     tables: Sequence[Table],

@@ -26,7 +26,7 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
     join_lists,
     tidy_pool,
 )
-from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.jit import apart, kernel
 from dask_mcsvm.solvers.kernels.rows import Shared, as_rows, read_only, square_norms
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 
@@ -46,7 +46,6 @@ from .sweeps import (
     active_examples,
     full_sweep,
     make_scratch,
-    own_lines,
     shrunk_sweep,
 )
 from .table import Table, lay_apart, with_places_of
@@ -105,7 +104,9 @@ class SequentialDual:
         self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]
         self.pool = ThreadPoolExecutor(n_jobs)  # starts no thread before it is used
         self.preference = np.ones(self.n)
-        self.averages = [own_lines(1) for _ in range(self.threads)]
+        self.averages = [apart(1, np.float64) for _ in range(self.threads)]
+        for average in self.averages:
+            average[0] = 0.0
         self.visited = np.flatnonzero(self.data.square > 0)
         self.epoch, self.epsilon = 0, 1.0
         self.owner = np.arange(self.n) // STRIPE % self.threads

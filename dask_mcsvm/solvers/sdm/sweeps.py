@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import types
 
 from dask_mcsvm.solvers.kernels.candidate_classes import screen
@@ -20,7 +19,7 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
     alpha_prefetch,
     alpha_store,
 )
-from dask_mcsvm.solvers.kernels.jit import bare_by_type, bare_kernel, bare_part, kernel
+from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_kernel, bare_part, kernel
 from dask_mcsvm.solvers.kernels.rows import (
     Shared,
     place_prefetch,
@@ -72,16 +71,16 @@ class Frequencies(NamedTuple):
 
 
 def make_scratch(k: int, dtype: np.dtype) -> Scratch:
-    """Space for lists of up to k + 1 classes, on cache lines of its own."""
-    classes, v, out = own_lines(k + 1, np.int32), own_lines(k + 1), own_lines(5)
-    a, sc, delta = (own_lines(k + 1, dtype) for _ in range(3))
-    return Scratch(own_lines(k, dtype), classes, a, sc, delta, v, out)
-
-
-def own_lines(size: int, dtype: npt.DTypeLike = np.float64) -> np.ndarray:
-    """Zeros that share no cache line with other arrays: two threads would wait for each other."""
-    spare = 128 // np.dtype(dtype).itemsize
-    return np.zeros(size + 2 * spare, dtype)[spare:-spare]
+    """Space for lists of up to k + 1 classes."""
+    return Scratch(
+        apart(k, dtype),
+        apart(k + 1, np.int32),
+        apart(k + 1, dtype),
+        apart(k + 1, dtype),
+        apart(k + 1, dtype),
+        apart(k + 1, np.float64),
+        apart(5, np.float64),
+    )
 
 
 @bare_part
