@@ -54,6 +54,7 @@ ONLY_IN = {
     "sklearn": ["errors", "_validation", "estimators", "estimators.*", "cli", "cli.*"],
     "joblib": ["_validation"],
     "threadpoolctl": ["solvers._blas"],
+    "IPython": ["progress"],
     "matplotlib": ["report", "report.*"],
     "click": ["cli", "cli.*"],
 }

@@ -17,6 +17,7 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators import _certificate
+from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
 from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._files import ModelFile
@@ -33,11 +34,14 @@ from dask_mcsvm.estimators._settings import (
     warn_of_precision,
     what_else_to_try,
 )
+from dask_mcsvm.estimators._shown import Shown, printed
 from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.training import Fit, begun_by_second, train
 
 
-class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
+class LinearMCSVC(
+    Shown, CallbackSupportMixin, LinearModel, ModelFile, ClassifierMixin, BaseEstimator
+):
     """Linear multi-class support vector machine, solved exactly and certified.
 
     Minimizes 1/2 ||W||^2 + sum_i C_i loss_i over the weights of all classes together, where
@@ -98,7 +102,9 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
-        Each is called with a record (dict) of every epoch; returning True stops the fit.
+        Each is called with a record (dict) of every epoch; returning True stops the fit, and an
+        error ends it and leaves the model as it was. Those of scikit-learn (1.9 and later) are set
+        by ``set_callbacks``.
     verbose : int
         Above 0: one line per epoch, through ``logging.getLogger("dask_mcsvm")``.
     random_state : int, RandomState or None
@@ -234,12 +240,13 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         """
         lazy = is_lazy(X)
         settings = read_settings(self, lazy=lazy)
-        if lazy or wants_early_shrink(X, settings):
-            return self._fit_chunks(X, y, sample_weight, classes, settings)
-        data = self._check_training_set(X, y, sample_weight, classes, settings.dtype)
-        last = getattr(self, "_alpha", None) if settings.warm_start else None
-        self._learn(data, settings, last)
-        return self
+        with epochs_as_tasks(self, X, y, settings) as settings:
+            if lazy or wants_early_shrink(X, settings):
+                return self._fit_chunks(X, y, sample_weight, classes, settings)
+            data = self._check_training_set(X, y, sample_weight, classes, settings.dtype)
+            last = getattr(self, "_alpha", None) if settings.warm_start else None
+            self._learn(data, settings, last)
+            return self
 
     def path(
         self, X: Any, y: Any, Cs: Any, validation: Any = None, sample_weight: Any = None
@@ -289,6 +296,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         Returns
         -------
         str
+            A cell of a notebook that ends with this call does not show it a second time.
         """
         lazy = is_lazy(X)
         settings = read_settings(self, lazy=lazy)
@@ -298,18 +306,14 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         if counts_itself:
             from dask_mcsvm.estimators._lazy import plan_chunks
 
-            text = str(plan_chunks(self, X, y, settings))
-            print(text)
-            return text
+            return printed(plan_chunks(self, X, y, settings))
         if y is None:
             X, k = check_rows(self, X), self.classes_.size
             dtype = working_dtype(X.dtype, settings.dtype)
         else:
             data = self._check_training_set(X, y, None, None, settings.dtype)
             X, k, dtype = data.rows, data.classes.size, data.rows.dtype
-        text = str(plan_for(X, settings.C, k, dtype, settings))
-        print(text)
-        return text
+        return printed(plan_for(X, settings.C, k, dtype, settings))
 
     def _check_training_set(
         self, X: Any, y: Any, sample_weight: Any, classes: Any, dtype: np.dtype[Any] | None
