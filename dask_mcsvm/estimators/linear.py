@@ -134,7 +134,7 @@ class LinearMCSVC(
     solver_, plan_ : str, Plan
         What ran, and how; the one that ended the fit, where the plan has two.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Only if X had column names, all strings.
 
     Notes
@@ -269,7 +269,7 @@ class LinearMCSVC(
         Returns
         -------
         PathResult
-            models, Cs, scores, best_index, best_, histories. This estimator stays as it was.
+            A model per C, their scores, and the best of them. This estimator stays as it was.
 
         Examples
         --------
