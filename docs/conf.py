@@ -36,11 +36,7 @@ numpydoc_xref_param_type = False
 
 def to_pages(app, name, source):
     """What is a file above docs/ in the repository is a page here."""
-    source[0] = (
-        source[0]
-        .replace("](../README.md", "](start.md")
-        .replace("](../CHANGELOG.md", "](changes.md")
-    )
+    source[0] = source[0].replace("](../CHANGELOG.md", "](changes.md")
 
 
 def setup(app):
