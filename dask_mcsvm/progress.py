@@ -2,9 +2,12 @@
 
 Everything here is a callback of an estimator: it is called with the record of every epoch. A
 callback that has a `close` method is closed when the fit ends, however it ends; one that has a
-`note` method is called with a line of text every ten seconds of an epoch that takes longer.
+`note` method is called with a line of text every ten seconds of an epoch that takes longer; one
+that has an `announce` method is told when kernels are compiled before the first epoch.
 """
 
+import html
+import io
 import logging
 import math
 import re
@@ -115,7 +118,8 @@ def line_of(record: Record) -> str:
 
 
 class LiveLine:
-    """One line on a terminal, drawn over and over; elsewhere a line every ten seconds.
+    """One line on a terminal or in a notebook, drawn over and over; elsewhere a line every ten
+    seconds.
 
     Parameters
     ----------
@@ -139,10 +143,11 @@ class LiveLine:
         self._drawn: float | None = None
         self._last: Record | None = None
         self._pace = Pace(tol)
+        self._cell: Cell | None = None
 
     def __call__(self, record: Record) -> None:
         self._pace.add(record)
-        stream = sys.stderr if self.stream is None else self.stream
+        stream = self._where()
         if not stream.isatty():
             # From the first epoch on: before it kernels may have been compiled, once.
             self._drawn = record["seconds"] if self._drawn is None else self._drawn
@@ -157,18 +162,38 @@ class LiveLine:
 
     def note(self, text: str) -> None:
         """Show how far a long epoch is."""
-        stream = sys.stderr if self.stream is None else self.stream
+        stream = self._where()
         stream.write(_over(text) if stream.isatty() else f"{text}\n")
         stream.flush()
 
+    def announce(self, text: str) -> None:
+        """Show what goes on before the first epoch, where the first epoch takes its place."""
+        stream = self._where()
+        if stream.isatty():
+            stream.write(_over(text))
+            stream.flush()
+
     def close(self) -> None:
         """Show the last epoch and end the line; the next call begins another fit."""
-        stream = sys.stderr if self.stream is None else self.stream
+        stream = self._where()
         if self._last is not None:
             self._draw(stream, self._last)
             stream.write("\n")
             stream.flush()
         self._drawn, self._last, self._pace = None, None, Pace(self.tol)
+        self._cell = None
+
+    def _where(self) -> TextIO:
+        """The stream given, a cell's output in a notebook, or stderr."""
+        if self.stream is not None:
+            return self.stream
+        if self._cell is None and in_notebook():
+            self._cell = Cell()
+        return sys.stderr if self._cell is None else self._cell
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the cell, which belongs to one notebook."""
+        return {**self.__dict__, "_cell": None}
 
     def _draw(self, stream: TextIO, record: Record) -> None:
         stream.write(_over(self._text(stream, record)))
@@ -187,6 +212,42 @@ class LiveLine:
 
 
 SHOWN = ("epoch", "seconds", "gap", "active", "accuracy")
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, which has output cells and no terminal."""
+    found = sys.modules.get("IPython")  # a kernel has imported it; nobody else needs it
+    shell = None if found is None else found.get_ipython()
+    return hasattr(shell, "kernel")
+
+
+class Cell(io.StringIO):
+    """One output of a notebook's cell as a terminal of one line."""
+
+    encoding = "utf-8"
+
+    def __init__(self) -> None:
+        super().__init__()
+        from IPython.display import display
+
+        self._show: Callable[..., Any] = display
+        self._shown: Any = None
+
+    def isatty(self) -> bool:
+        """It can be drawn over."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Put this text where the last one was."""
+        line = text.removeprefix("\r").removesuffix("\x1b[K")
+        if line.strip():
+            page = f"<pre style='margin:0'>{html.escape(line)}</pre>"
+            bundle = {"text/plain": line, "text/html": page}
+            if self._shown is None:
+                self._shown = self._show(bundle, raw=True, display_id=True)
+            else:
+                self._shown.update(bundle, raw=True)
+        return len(text)
 
 
 class Pace:

@@ -54,6 +54,7 @@ ONLY_IN = {
     "sklearn": ["errors", "data.validation", "estimators", "estimators.*", "cli", "cli.*"],
     "joblib": ["data.validation"],
     "threadpoolctl": ["solvers.splitting.blas"],
+    "IPython": ["progress"],
     "matplotlib": ["report", "report.*"],
     "click": ["cli", "cli.*"],
 }

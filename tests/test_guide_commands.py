@@ -1,4 +1,4 @@
-"""Every command of the guide and of the README runs, in the order of the page."""
+"""Every command of the guide and of the first steps runs, in the order of the page."""
 
 import re
 import shlex
@@ -47,13 +47,15 @@ def run_commands(block: str) -> int:
     return len(lines)
 
 
-def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that install, and the demo, are run by CI and tests/cli/test_demo.py."""
+def test_the_commands_of_the_first_steps_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the README install it, and run the demo: see CI and tests/cli/test_demo.py."""
     monkeypatch.chdir(tmp_path)
     X, y = load_digits(return_X_y=True)
     dump_svmlight_file(X[:1300] / 16, y[:1300], "train.svm", zero_based=False)
     write_dataset("test.zarr", X[1300:] / 16, y[1300:])
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = (ROOT / "docs" / "start.md").read_text("utf-8")
     blocks = [block for _, block in FENCED.findall(text) if block.startswith("dask mcsvm ")]
     assert sum(map(run_commands, blocks)) == 3
     assert Path("run.html").stat().st_size > 10_000

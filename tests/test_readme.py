@@ -24,8 +24,11 @@ def test_python_blocks_run_in_order(
         exec(compile(above + block[1], str(page), "exec"), namespace)
 
 
-def test_the_readme_has_examples_to_run() -> None:
-    assert len(FENCED.findall((ROOT / "README.md").read_text("utf-8"))) >= 2
+def test_the_readme_is_one_screen_with_six_lines_to_run() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    (block,) = FENCED.findall(text)
+    assert sum(bool(line.strip()) for line in block.splitlines()) == 5
+    assert len(text.splitlines()) <= 60
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -91,7 +92,7 @@ def score(
     document = {"model": model, "data": data, **scores.as_dict(confused)}
     lines = columns(
         [
-            ("rows", f"{scores.n:,}"),
+            (scores.rows_are, f"{scores.n:,}"),
             ("accuracy", f"{scores.accuracy:.4f}"),
             ("micro F1", f"{scores.accuracy:.4f}"),
             ("macro F1", f"{scores.macro_f1:.4f}"),
@@ -205,7 +206,9 @@ def score_dataset(estimator: Any, dataset: Any, scheduler: str | None = None) ->
     for found in found_blocks(estimator.predict, dataset, scheduler, np.asarray):
         tally.add(truth[start : start + len(found)], found)
         start += len(found)
-    return tally.scores()
+    known = getattr(estimator, "notes_", None)
+    seen = isinstance(known, dict) and known.get("data fingerprint") == dataset.fingerprint
+    return replace(tally.scores(), of_training=seen)
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def fit(
     with console.speaking():
         chosen = chosen_options(given)
         check_own(chosen, estimator)
-        outputs.check(estimator)
+        outputs.check()
         check_place(scheduler, workers)
         rows = training_input(data, lazy=reads_chunks(scheduler, chosen))
         svm = new_estimator(console, estimator, chosen, rows.classes)
@@ -155,7 +155,7 @@ def path(
     console = Console(as_json, quiet)
     outputs = Outputs(console, model, report, overwrite)
     with console.speaking():
-        outputs.check("linear")
+        outputs.check()
         check_place(scheduler, workers)
         costs, chosen = read_costs(Cs), chosen_options(given)
         lazy = reads_chunks(scheduler, chosen)
@@ -209,14 +209,12 @@ class Outputs:
     def __post_init__(self) -> None:
         self.console.written = self.so_far
 
-    def check(self, estimator: str) -> None:
+    def check(self) -> None:
         """Refuse what could not be written, before the training."""
         refuse_existing(self.model, "model", self.overwrite)
         if self.report is not None:
             from dask_mcsvm.report import check_target
 
-            if estimator != "linear":
-                raise Refused("--report shows fits of --estimator linear; leave it out.")
             check_target(self.report, overwrite=self.overwrite)
 
     def write(self, estimator: Any, notes: dict[str, Any]) -> None:

@@ -14,13 +14,14 @@ from dask_mcsvm.errors import bad_parameter
 from dask_mcsvm.estimators._fits import memory_rows, pose
 from dask_mcsvm.estimators._predict import best_classes
 from dask_mcsvm.estimators._settings import read_settings, wants_blocks, wants_early_shrink
+from dask_mcsvm.estimators._shown import table
 from dask_mcsvm.estimators._warm import KeptAlpha
 
 if TYPE_CHECKING:
     from dask_mcsvm.estimators.linear import LinearMCSVC
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PathResult:
     """Models along a path of C, smallest C first.
 
@@ -50,6 +51,29 @@ class PathResult:
     def histories(self) -> tuple[list[dict[str, Any]], ...]:
         """`history_` of each model."""
         return tuple(model.history_ for model in self.models)
+
+
+    def __repr__(self) -> str:
+        width = [max(map(len, column)) for column in zip(*self._rows(), strict=True)]
+        lines = [
+            "  ".join(cell.rjust(w) for cell, w in zip(row, width, strict=True))
+            for row in self._rows()
+        ]
+        if self.best_index is not None:
+            lines[self.best_index + 1] += "  best"
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        marked = None if self.best_index is None else self.best_index + 1
+        return table(self._rows(), marked)
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """A head, then a row per C."""
+        rows: list[tuple[str, ...]] = [("C", "epochs", "relative gap", "accuracy")]
+        scores = ["-"] * len(self.Cs) if self.scores is None else [f"{s:.4f}" for s in self.scores]
+        for C, model, score in zip(self.Cs, self.models, scores, strict=True):
+            rows.append((f"{C:g}", str(model.n_iter_), f"{model.gap_:.1e}", score))
+        return rows
 
 
 def fit_path(

@@ -4,7 +4,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,7 +237,8 @@ def progress(
     """Yields the `on_epoch` of one fit: it logs, calls back, and says whether to stop.
 
     A callback that has a `close` method is closed when the fit ends, however it ends; one that has
-    a `note` method hears of epochs that take long.
+    a `note` method hears of epochs that take long, one that has `announce` of kernels that are
+    compiled. A callback that raises ends the fit with its error.
     """
 
     def on_epoch(record: Record) -> bool:
@@ -248,8 +249,15 @@ def progress(
         answers = [callback(dict(record)) for callback in callbacks]
         return any(isinstance(a, bool | np.bool_) and bool(a) for a in answers)
 
-    notes = [c.note for c in callbacks if callable(getattr(c, "note", None))]  # type: ignore[attr-defined]
-    with _audible_logger() if verbose else _silence(), listening(notes):
+    def announce() -> None:
+        logger.info(COMPILING)
+        for tell in _methods(callbacks, "announce"):
+            tell(COMPILING)
+
+    from dask_mcsvm.solvers.compiling import on_compile  # imports Numba
+
+    audible = _audible_logger() if verbose else nullcontext()
+    with audible, listening(_methods(callbacks, "note")), on_compile(announce):
         try:
             yield on_epoch
         finally:
@@ -259,9 +267,12 @@ def progress(
                     close()
 
 
-@contextmanager
-def _silence() -> Iterator[None]:
-    yield
+#: Before the first epoch of the first fit of its kind.
+COMPILING = "compiling kernels for this processor, once; they are kept"
+
+
+def _methods(callbacks: Sequence[Any], name: str) -> list[Callable[[str], object]]:
+    return [getattr(c, name) for c in callbacks if callable(getattr(c, name, None))]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from sklearn.utils import Tags
 
 from dask_mcsvm.data.validation import TrainingSet, check_sample_weight, check_training_set, is_lazy
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
+from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
 from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
 from dask_mcsvm.estimators._larank_model import LaRankModel, exposed
 from dask_mcsvm.estimators._larank_settings import (
@@ -24,6 +25,7 @@ from dask_mcsvm.estimators._larank_settings import (
     variance_of,
 )
 from dask_mcsvm.estimators._settings import progress
+from dask_mcsvm.estimators._shown import Shown
 from dask_mcsvm.solvers.larank import TAU, LaRank
 from dask_mcsvm.training import Fit
 from dask_mcsvm.training.runs.larank import order_of, train_larank
@@ -31,7 +33,7 @@ from dask_mcsvm.training.runs.larank import order_of, train_larank
 NAN = float("nan")
 
 
-class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
+class LaRankSVC(Shown, CallbackSupportMixin, LaRankModel, ClassifierMixin, BaseEstimator):
     """Multi-class SVM of Crammer and Singer that learns online, with a kernel or without.
 
     LaRank looks at examples one by one, and between two of them improves the coefficients of
@@ -79,7 +81,9 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
     dtype : {"float32", "float64"} or None
         Of rows, weights and cached kernel values. None keeps float64, all else is float32.
     callbacks : tuple of callable
-        Each is called with a record (dict) of every epoch; returning True stops the fit.
+        Each is called with a record (dict) of every epoch; returning True stops the fit, and an
+        error ends it and leaves the model as it was. Those of scikit-learn (1.9 and later) are set
+        by ``set_callbacks``.
     verbose : int
         Above 0: one line per epoch, through ``logging.getLogger("dask_mcsvm")``.
     random_state : int, RandomState or None
@@ -214,29 +218,30 @@ class LaRankSVC(LaRankModel, ClassifierMixin, BaseEstimator):
             If ``stop="gap"`` and `max_epochs` ended the fit above `tol`.
         """
         settings = read_settings(self, lazy=is_lazy(X))
-        if is_lazy(X):
-            from dask_mcsvm.estimators._larank_lazy import fit_chunks  # imports Dask
+        with epochs_as_tasks(self, X, y, settings) as settings:
+            if is_lazy(X):
+                from dask_mcsvm.estimators._larank_lazy import fit_chunks  # imports Dask
 
-            run, fit, learned, gamma = fit_chunks(self, settings, X, y, sample_weight, classes)
-            numbers = None
-        else:
-            data = self._check(X, y, sample_weight, classes, settings.dtype)
-            rows = _square(data) if settings.kernel == "precomputed" else data.rows
-            run, gamma = _start(settings, rows, data, sample_weight)
-            examples = run.examples(rows, data.y, costs_of(settings.C, data.weights))
-            aim, shuffle = settings.aim(float(examples.C.sum())), settings.shuffle
-            with progress(settings.verbose, settings.callbacks) as on_epoch:
-                fit = train_larank(
-                    run, examples, aim, shuffle=shuffle, max_epochs=settings.max_epochs,
-                    on_epoch=on_epoch,
-                )  # fmt: skip
-            numbers = None if data.kept is None else np.flatnonzero(data.kept)
-            learned = {"classes_": data.classes, **data.features}
-        self._warn_unless_converged(settings, fit)
-        stop = "epochs" if fit.stop == "max_epochs" and not settings.by_gap else fit.stop
-        fitted = (fit.primal, fit.dual, fit.gap, fit.n_iter, stop, fit.history)
-        self._remember(run, fitted, learned, gamma, numbers)
-        return self
+                run, fit, learned, gamma = fit_chunks(self, settings, X, y, sample_weight, classes)
+                numbers = None
+            else:
+                data = self._check(X, y, sample_weight, classes, settings.dtype)
+                rows = _square(data) if settings.kernel == "precomputed" else data.rows
+                run, gamma = _start(settings, rows, data, sample_weight)
+                examples = run.examples(rows, data.y, costs_of(settings.C, data.weights))
+                aim, shuffle = settings.aim(float(examples.C.sum())), settings.shuffle
+                with progress(settings.verbose, settings.callbacks) as on_epoch:
+                    fit = train_larank(
+                        run, examples, aim, shuffle=shuffle, max_epochs=settings.max_epochs,
+                        on_epoch=on_epoch,
+                    )  # fmt: skip
+                numbers = None if data.kept is None else np.flatnonzero(data.kept)
+                learned = {"classes_": data.classes, **data.features}
+            self._warn_unless_converged(settings, fit)
+            stop = "epochs" if fit.stop == "max_epochs" and not settings.by_gap else fit.stop
+            fitted = (fit.primal, fit.dual, fit.gap, fit.n_iter, stop, fit.history)
+            self._remember(run, fitted, learned, gamma, numbers)
+            return self
 
     @one_at_a_time
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:

@@ -15,6 +15,7 @@ from dask_mcsvm.data.validation import (
     working_dtype,
 )
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
+from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
 from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._fits import Posed, pose
@@ -29,12 +30,15 @@ from dask_mcsvm.estimators._settings import (
     warn_of_precision,
     what_else_to_try,
 )
+from dask_mcsvm.estimators._shown import Shown, printed
 from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.estimators.files import ModelFile
 from dask_mcsvm.training import Fit
 
 
-class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
+class LinearMCSVC(
+    Shown, CallbackSupportMixin, LinearModel, ModelFile, ClassifierMixin, BaseEstimator
+):
     """Linear multi-class support vector machine, solved exactly and certified.
 
     Minimizes 1/2 ||W||^2 + sum_i C_i loss_i over the weights of all classes together, where
@@ -95,7 +99,9 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
-        Each is called with a record (dict) of every epoch; returning True stops the fit.
+        Each is called with a record (dict) of every epoch; returning True stops the fit, and an
+        error ends it and leaves the model as it was. Those of scikit-learn (1.9 and later) are set
+        by ``set_callbacks``.
     verbose : int
         Above 0: one line per epoch, through ``logging.getLogger("dask_mcsvm")``.
     random_state : int, RandomState or None
@@ -125,7 +131,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     solver_, plan_ : str, Plan
         What ran, and how; the one that ended the fit, where the plan has two.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Only if X had column names, all strings.
 
     Notes
@@ -230,9 +236,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             If `tol` is below what float32 can reach.
         """
         settings = read_settings(self, lazy=is_lazy(X))
-        last = getattr(self, "_alpha", None) if settings.warm_start else None
-        self._learn(pose(self, X, y, sample_weight, classes, settings, last), settings)
-        return self
+        with epochs_as_tasks(self, X, y, settings) as settings:
+            last = getattr(self, "_alpha", None) if settings.warm_start else None
+            self._learn(pose(self, X, y, sample_weight, classes, settings, last), settings)
+            return self
 
     def path(
         self, X: Any, y: Any, Cs: Any, validation: Any = None, sample_weight: Any = None
@@ -255,7 +262,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         Returns
         -------
         PathResult
-            models, Cs, scores, best_index, best_, histories. This estimator stays as it was.
+            A model per C, their scores, and the best of them. This estimator stays as it was.
 
         Examples
         --------
@@ -282,6 +289,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         Returns
         -------
         str
+            A cell of a notebook that ends with this call does not show it a second time.
         """
         lazy = is_lazy(X)
         settings = read_settings(self, lazy=lazy)
@@ -293,9 +301,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             rows = check_rows(self, X)
             dtype = working_dtype(rows.dtype, settings.dtype)
             plan = plan_for(rows, settings.C, self.classes_.size, dtype, settings)
-        text = str(plan)
-        print(text)
-        return text
+        return printed(plan)
 
     def _warn_unless_converged(self, fit: Fit, plan: Any, settings: Settings) -> None:
         if fit.stop == "max_epochs" and not fit.converged and settings.tol > 0:

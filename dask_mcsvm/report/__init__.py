@@ -1,7 +1,10 @@
 """The report of a run: how it converged, what it cost, which classes it confuses."""
 
+import base64
+import html
 import os
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ from dask_mcsvm.report._page import page
 from dask_mcsvm.report._run import run_of
 from dask_mcsvm.report.scores import Scores, Tally
 
-__all__ = ["Scores", "Tally", "write_report"]
+__all__ = ["Report", "Scores", "Tally", "write_report"]
 
 KINDS = (".html", ".png")
 
@@ -22,7 +25,7 @@ def write_report(
     *,
     scores: Scores | None = None,
     overwrite: bool = False,
-) -> None:
+) -> "Report":
     """Write the report of a fitted model: one HTML file that needs no other, or a PNG.
 
     Objectives and gap over time and epochs, the active share, the weights, parameters and
@@ -42,6 +45,11 @@ def write_report(
     overwrite : bool
         Replace a file at `path`, once the new one is whole.
 
+    Returns
+    -------
+    Report
+        Where it is; a notebook shows the report itself.
+
     Raises
     ------
     ImportError
@@ -58,7 +66,7 @@ def write_report(
     >>> X, y = load_iris(return_X_y=True)
     >>> model = LinearMCSVC(random_state=0).fit(X, y)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_report(model, f"{folder}/iris.html", X, y)
+    ...     report = write_report(model, f"{folder}/iris.html", X, y)
     """
     target = Path(path)
     check_target(target, overwrite=overwrite)
@@ -70,9 +78,33 @@ def write_report(
         scores = tally.scores()
     run = run_of(model, scores)
     draw = _drawing()
-    html = target.suffix == ".html"
-    content = page(run, draw.drawn_panels(run)).encode() if html else draw.overview(run)
+    if target.suffix == ".html":
+        content = page(run, draw.drawn_panels(run)).encode()
+    else:
+        content = draw.overview(run)
     _replace(target, content)
+    return Report(target)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was written.
+
+    Attributes
+    ----------
+    path : Path
+    """
+
+    path: Path
+
+    def _repr_html_(self) -> str:
+        """The page or the picture, as a notebook shows it."""
+        content = self.path.read_bytes()
+        if self.path.suffix == ".png":
+            picture, name = base64.b64encode(content).decode(), html.escape(str(self.path))
+            return f'<img alt="{name}" src="data:image/png;base64,{picture}">'
+        page = html.escape(content.decode(), quote=True)  # a frame keeps styles apart
+        return f'<iframe style="width:100%;height:760px;border:0" srcdoc="{page}"></iframe>'
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:

@@ -59,8 +59,10 @@ class Panel:
     section: str
     title: str
     says: str
-    draw: Callable[[Any, Run], None]
+    draw: Callable[[Any, Run, str], None]
     applies: Callable[[Run], bool]
+    #: Drawn along each of these; a page has one card with a switch, a PNG the first.
+    along: tuple[str, ...] = ("epoch",)
 
 
 # Panels -----------------------------------------------------------------------------------------
@@ -69,10 +71,11 @@ class Panel:
 def draw_objectives(axes: Any, run: Run, along: str) -> None:
     """Primal above, dual below, the optimum between them."""
     x, primal, dual = run.curves[along], run.curves["primal"], run.curves["dual"]
-    axes.fill_between(x, dual, primal, color=BAND, linewidth=0)
-    axes.plot(x, primal, color=PRIMAL, label="primal, what training minimises")
+    known = np.isfinite(primal)  # some solvers only know it where they certify
+    axes.fill_between(x[known], dual[known], primal[known], color=BAND, linewidth=0)
+    axes.plot(x[known], primal[known], color=PRIMAL, label="primal, what training minimises")
     axes.plot(x, dual, color=DUAL, label="dual, the bound below it")
-    _point_if_single(axes, x, primal, PRIMAL)
+    _point_if_single(axes, x[known], primal[known], PRIMAL)
     _point_if_single(axes, x, dual, DUAL)
     # The first epochs can be far off; the interesting part is where the curves meet.
     low, high = float(np.nanmin(dual)), float(np.nanmax(primal))
@@ -104,33 +107,50 @@ def draw_gap(axes: Any, run: Run, along: str) -> None:
     _label_x(axes, along)
 
 
-def draw_active(axes: Any, run: Run) -> None:
+def draw_dual(axes: Any, run: Run, along: str) -> None:
+    """The dual objective alone, where no epoch measured the primal."""
+    x, dual = run.curves[along], run.curves["dual"]
+    axes.plot(x, dual, color=DUAL)
+    _point_if_single(axes, x, dual, DUAL)
+    _label_x(axes, along)
+
+
+def draw_support(axes: Any, run: Run, along: str) -> None:
+    """Examples that have coefficients after each epoch."""
+    x, patterns = run.curves[along], run.curves["support"]
+    axes.plot(x, patterns, color=DUAL)
+    _point_if_single(axes, x, patterns, DUAL)
+    axes.set_ylim(0, 1.1 * float(np.nanmax(patterns)))
+    _label_x(axes, along)
+
+
+def draw_active(axes: Any, run: Run, along: str) -> None:
     """Share of the examples that an epoch still worked on."""
-    x, active = run.curves["epoch"], run.curves["active"]
+    x, active = run.curves[along], run.curves["active"]
     axes.fill_between(x, 0, active, color=BAND, linewidth=0)
     axes.plot(x, active, color=DUAL)
     _point_if_single(axes, x, active, DUAL)
     axes.set_ylim(0, 1.04)
     axes.yaxis.set_major_formatter(FuncFormatter(_percent))
-    _label_x(axes, "epoch")
+    _label_x(axes, along)
 
 
-def draw_weights(axes: Any, run: Run) -> None:
+def draw_weights(axes: Any, run: Run, _: str) -> None:
     """How large the weights are that are not zero."""
     magnitudes = run.magnitudes[run.magnitudes > 0]
     low, high = float(magnitudes.min()), float(magnitudes.max())
     # Weights of rounding size would stretch the axis over ten empty decades.
     low = max(low, high * 1e-6)
     edges = np.geomspace(low, max(high, low * 1.01), 41)
-    counts, _ = np.histogram(magnitudes, edges)
+    counts = np.histogram(magnitudes, edges)[0]
     axes.stairs(counts / magnitudes.size, edges, fill=True, color=DUAL, alpha=0.85)
     axes.set_xscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(_percent))
-    axes.set_xlabel("|weight|")
+    axes.set_xlabel("|coefficient|" if run.solver == "larank" else "|weight|")
     axes.grid(False, axis="x")
 
 
-def draw_f1(axes: Any, run: Run) -> None:
+def draw_f1(axes: Any, run: Run, _: str) -> None:
     """F1 of every class, worst first."""
     assert run.scores is not None
     f1 = np.sort(run.scores.f1[run.scores.seen])
@@ -152,17 +172,26 @@ def draw_f1(axes: Any, run: Run) -> None:
     axes.grid(False, axis="x")
 
 
-def draw_tasks(axes: Any, run: Run) -> None:
-    """Seconds by kind of task, over the whole fit."""
-    kinds = sorted(run.task_seconds, key=lambda kind: np.nansum(run.task_seconds[kind]))
-    totals = [float(np.nansum(run.task_seconds[kind])) for kind in kinds]
+#: A kind of task that takes less of the time than this is one of the others.
+LEAST_SHARE = 0.01
+
+
+def draw_tasks(axes: Any, run: Run, _: str) -> None:
+    """Seconds by kind of task, over the whole fit; kinds that took next to none are one bar."""
+    seconds = {kind: float(np.nansum(values)) for kind, values in run.task_seconds.items()}
+    least = LEAST_SHARE * sum(seconds.values())
+    few = [kind for kind, total in seconds.items() if total < least]
+    if len(few) > 1:
+        seconds[f"{len(few)} others"] = sum(seconds.pop(kind) for kind in few)
+    kinds = sorted(seconds, key=lambda kind: seconds[kind])
+    totals = [seconds[kind] for kind in kinds]
     colors = [KINDS[place % len(KINDS)] for place in range(len(kinds))]
     axes.barh(kinds, totals, color=colors, height=0.62)
     axes.set_xlabel("seconds of all workers")
     axes.grid(False, axis="y")
 
 
-def draw_traffic(axes: Any, run: Run) -> None:
+def draw_traffic(axes: Any, run: Run, _: str) -> None:
     """Tasks and bytes per epoch, each on its own scale."""
     x = run.curves["epoch"]
     scales = [axes, *([axes.twinx()] if len(run.traffic) > 1 else [])]
@@ -178,7 +207,7 @@ def draw_traffic(axes: Any, run: Run) -> None:
     _label_x(axes, "epoch")
 
 
-def draw_rounds(axes: Any, run: Run) -> None:
+def draw_rounds(axes: Any, run: Run, _: str) -> None:
     """Which class groups meet in which round of an epoch: a row per group, a line per visit."""
     rounds = circle_rounds(run.n_groups) or (((0, 0),),)
     for number, pairs in enumerate(rounds):
@@ -196,50 +225,57 @@ def draw_rounds(axes: Any, run: Run) -> None:
     axes.set_ylabel("class group")
 
 
-def _has_history(run: Run) -> bool:
-    return len(run.certified) > 0
+def _has(name: str) -> Callable[[Run], bool]:
+    return lambda run: bool(np.isfinite(run.curves[name]).any())
 
+
+#: By work, whatever the machine, or by time.
+BOTH = ("epoch", "seconds")
 
 PANELS = (
     Panel(
         "run",
-        "Objectives over time",
+        "Objectives",
         "The optimum lies between the two curves; training ends when they meet.",
-        lambda axes, run: draw_objectives(axes, run, "seconds"),
-        _has_history,
+        draw_objectives,
+        _has("primal"),
+        BOTH,
     ),
     Panel(
         "run",
-        "Objectives over epochs",
-        "One epoch computes as many class scores as one visit of every row.",
-        lambda axes, run: draw_objectives(axes, run, "epoch"),
-        _has_history,
+        "Dual objective",
+        "What an online fit raises, one example after another.",
+        draw_dual,
+        lambda run: _has("dual")(run) and not _has("primal")(run),
+        BOTH,
     ),
     Panel(
         "run",
-        "Relative gap over time",
+        "Relative gap",
         "The distance to the optimum is at most this. Dots are proofs in float64.",
-        lambda axes, run: draw_gap(axes, run, "seconds"),
-        _has_history,
+        draw_gap,
+        _has("gap"),
+        BOTH,
     ),
     Panel(
         "run",
-        "Relative gap over epochs",
-        "The same proofs by the work done, whatever the machine.",
-        lambda axes, run: draw_gap(axes, run, "epoch"),
-        _has_history,
+        "Support patterns",
+        "Examples that have coefficients, after each epoch.",
+        draw_support,
+        _has("support"),
+        BOTH,
     ),
     Panel(
         "run",
         "Active examples",
         "The share of the rows that an epoch still worked on.",
         draw_active,
-        lambda run: bool(np.isfinite(run.curves["active"]).any()),
+        _has("active"),
     ),
     Panel(
         "run",
         "Size of the weights",
-        "Share of the weights that are not zero, by magnitude.",
+        "Share of the weights (LaRank: coefficients) that are not zero, by magnitude.",
         draw_weights,
         lambda run: run.magnitudes.size > 0,
     ),
@@ -277,22 +313,25 @@ PANELS = (
 # Files ------------------------------------------------------------------------------------------
 
 
-def drawn_panels(run: Run) -> list[tuple[Panel, bytes]]:
-    """Every panel that applies, with its SVG; titles are left to the page."""
+def drawn_panels(run: Run) -> list[tuple[Panel, dict[str, bytes]]]:
+    """Every panel that applies, with its SVG along each axis; titles are left to the page."""
     drawn = []
     with _style():
         for panel in PANELS:
             if panel.applies(run):
-                figure = Figure(figsize=(5.4, 3.0), layout="constrained")
-                panel.draw(figure.add_subplot(), run)
-                drawn.append((panel, _saved(figure, "svg")))
+                pictures = {}
+                for along in panel.along:
+                    figure = Figure(figsize=(5.4, 3.0), layout="constrained")
+                    panel.draw(figure.add_subplot(), run, along)
+                    pictures[along] = _saved(figure, "svg")
+                drawn.append((panel, pictures))
     return drawn
 
 
 def overview(run: Run) -> bytes:
     """All panels that apply as one PNG."""
     panels = [panel for panel in PANELS if panel.applies(run)]
-    columns = min(4, -(-len(panels) // 2))
+    columns = min(3, -(-len(panels) // 2))
     rows = -(-len(panels) // columns)
     apart: dict[Any, Any] = {
         "figure.constrained_layout.w_pad": 0.18,
@@ -303,7 +342,7 @@ def overview(run: Run) -> bytes:
         figure.suptitle(heading(run), x=0.012, ha="left", fontsize=13, fontweight="bold")
         for place, panel in enumerate(panels, start=1):
             axes = figure.add_subplot(rows, columns, place)
-            panel.draw(axes, run)
+            panel.draw(axes, run, panel.along[0])
             axes.set_title(panel.title)
         return _saved(figure, "png")
 
@@ -342,8 +381,7 @@ def _point_if_single(axes: Any, x: Any, y: Any, color: str) -> None:
 def _label_x(axes: Any, along: str) -> None:
     axes.set_xlabel("seconds" if along == "seconds" else "epochs")
     axes.xaxis.set_major_locator(MaxNLocator(7, integer=along == "epoch"))
-    if along == "epoch":
-        axes.set_xlim(left=0)  # by time not: the first epoch may have waited for a compiler
+    axes.set_xlim(left=0)
 
 
 def _percent(value: float, _place: int) -> str:

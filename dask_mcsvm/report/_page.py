@@ -42,8 +42,16 @@ h2 { font-size:18px; letter-spacing:-.01em; margin:44px 0 14px }
   font-weight:650; font-variant-numeric:tabular-nums }
 .tile span { color:var(--muted); font-size:13px }
 .good b { color:var(--good) } .bad b { color:var(--orange) }
-.cards { display:grid; gap:16px; align-items:start;
+.cards { display:grid; gap:16px; align-items:stretch;
   grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr)) }
+.card input { position:absolute; opacity:0 }
+.card label { display:inline-block; font-size:12.5px; color:var(--muted); cursor:pointer;
+  padding:1px 10px; border:1px solid var(--rule); border-radius:6px; margin:0 4px 8px 0 }
+.card input:checked + label { color:var(--ink); background:var(--wash); font-weight:600 }
+.card input:focus-visible + label { outline:2px solid var(--blue) }
+.card .seconds { display:none }
+.by-seconds:checked ~ .seconds { display:block }
+.by-seconds:checked ~ .epoch { display:none }
 .card { padding:16px 18px; margin:0 }
 .card h3 { margin:0; font-size:15px }
 .card p { margin:2px 0 10px; color:var(--muted); font-size:13px }
@@ -71,7 +79,7 @@ footer { color:var(--muted); font-size:13px; margin-top:40px }
 """
 
 
-def page(run: Run, panels: list[tuple[Any, bytes]]) -> str:
+def page(run: Run, panels: list[tuple[Any, dict[str, bytes]]]) -> str:
     """The whole document."""
     title = f"{run.formulation}, {run.k:,} classes"
     parts = [
@@ -85,8 +93,8 @@ def page(run: Run, panels: list[tuple[Any, bytes]]) -> str:
         _tiles(run),
     ]
     cards: dict[str, list[str]] = {"run": [], "cluster": [], "classes": [], "settings": []}
-    for panel, picture in panels:
-        cards[panel.section].append(_card(panel, picture))
+    for panel, pictures in panels:
+        cards[panel.section].append(_card(panel, pictures))
     if run.scores is not None:
         cards["classes"] += [_worst(run.scores), _confused(run.scores)]
     cards["settings"] += [_parameters(run), _origin(run)]
@@ -112,6 +120,11 @@ def _header(run: Run) -> str:
             f"objective may be {_share(run.gap)} above the lowest, and {_share(run.tol)} was asked "
             "for. More epochs, scaled rows or a smaller C help."
         )
+    elif not run.wants_proof:
+        verdict = (
+            "It learned online and was not asked for a proof; with stop='gap' it goes on until "
+            "there is one."
+        )
     else:
         verdict = "The fit made no certificate, so nothing is known about the distance to the best."
     return (
@@ -123,17 +136,22 @@ def _header(run: Run) -> str:
 
 def _tiles(run: Run) -> str:
     proof = "good" if run.converged else "bad"
+    tiles = [(f"{run.gap:.1e}", f"relative gap, tol {run.tol:.2g}", proof)]
     tiles = [
-        (f"{run.gap:.1e}", f"relative gap, tol {run.tol:g}", proof),
+        *(tiles if run.wants_proof else []),
         (f"{run.epochs:,}", "epochs", ""),
         (_seconds(run.seconds), "of training", ""),
     ]
     if run.scores is not None:
         tiles += [
-            (f"{run.scores.accuracy:.1%}", f"accuracy on {run.scores.n:,} rows", ""),
+            (
+                f"{run.scores.accuracy:.1%}",
+                f"accuracy on {run.scores.n:,} {run.scores.rows_are}",
+                "",
+            ),
             (f"{run.scores.macro_f1:.3f}", "macro F1", ""),
         ]
-    tiles.append((f"{run.density:.1%}", "of the weights are not zero", ""))
+    tiles.append((*run.size, ""))
     inner = "".join(
         f'<div class="tile {kind}"><b>{escape(value)}</b><span>{escape(label)}</span></div>'
         for value, label, kind in tiles
@@ -141,13 +159,26 @@ def _tiles(run: Run) -> str:
     return f'<div class="tiles">{inner}</div>'
 
 
-def _card(panel: Any, picture: bytes) -> str:
-    data = base64.b64encode(picture).decode()
+def _card(panel: Any, pictures: dict[str, bytes]) -> str:
+    """One drawing, or one along each axis with a switch, which needs no script."""
     title, says = escape(panel.title), escape(panel.says)
-    return (
-        f'<section class="card"><h3>{title}</h3><p>{says}</p>'
-        f'<img alt="{title}. {says}" src="data:image/svg+xml;base64,{data}"></section>'
-    )
+    name = "".join(c for c in panel.title.lower() if c.isalpha())
+    switch = images = ""
+    for along, picture in pictures.items():
+        data = base64.b64encode(picture).decode()
+        kind = f' class="{along}"' if len(pictures) > 1 else ""
+        images += f'<img{kind} alt="{title}. {says}" src="data:image/svg+xml;base64,{data}">'
+        if kind:
+            on = "" if switch else " checked"
+            switch += (
+                f'<input type="radio" name="{name}" id="{name}-{along}" class="by-{along}"{on}>'
+                f'<label for="{name}-{along}">{AXES[along]}</label>'
+            )
+    return f'<section class="card"><h3>{title}</h3><p>{says}</p>{switch}{images}</section>'
+
+
+#: What a switch says.
+AXES = {"epoch": "by epochs", "seconds": "by time"}
 
 
 def _worst(scores: Scores) -> str:
@@ -165,7 +196,8 @@ def _worst(scores: Scores) -> str:
     unseen = len(scores.labels) - len(order)
     left = [f"{len(order) - MOST_ROWS:,} more are not listed."] if len(order) > MOST_ROWS else []
     left += [f"{unseen:,} classes have no rows here and were never predicted."] if unseen else []
-    return _table("Weakest classes", "F1 on the scored rows, worst first.", head + rows, left)
+    says = f"F1 on the {'training' if scores.of_training else 'scored'} rows, worst first."
+    return _table("Weakest classes", says, head + rows, left)
 
 
 def _confused(scores: Scores) -> str:
@@ -204,11 +236,14 @@ def _parameters(run: Run) -> str:
 
 
 def _origin(run: Run) -> str:
+    dense = {}
+    if np.isfinite(run.dual_density):
+        dense = {"dual variables": f"{run.dual_density:.1%} not zero"}
     facts: dict[str, Any] = {
         "primal": f"{run.primal:.9g}",
         "dual": f"{run.dual:.9g}",
         "ended by": run.stop,
-        "dual variables": f"{run.dual_density:.1%} not zero",
+        **dense,
         **run.versions,
     }
     return _facts("Result and origin", "Objectives in float64, and what computed them.", facts)

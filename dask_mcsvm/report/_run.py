@@ -15,7 +15,7 @@ from dask_mcsvm.report.scores import Scores
 
 FloatArray = npt.NDArray[np.float64]
 
-CURVES = ("epoch", "seconds", "primal", "dual", "gap", "active")
+CURVES = ("epoch", "seconds", "primal", "dual", "gap", "active", "support")
 # What a fit on Dask adds to its records: numbers of that epoch.
 TRAFFIC = {"tasks": "Tasks", "bytes": "Bytes moved"}
 
@@ -27,10 +27,11 @@ class Run:
     Attributes
     ----------
     curves : dict of str to ndarray of shape (records,)
-        epoch, seconds, primal, dual, gap, active; nan where not measured.
+        epoch, seconds, primal, dual, gap, active, support; nan where not measured.
     certified : ndarray of shape (records,), bool
     magnitudes : ndarray
-        |w| of the weights that are not zero; none of a model that stays in files.
+        |w| of the weights that are not zero (LaRank: |coefficients| of support patterns); none
+        of a model that stays in files.
     task_seconds : dict of str to ndarray of shape (records,)
         Per kind of task; empty for a fit in memory.
     traffic : dict of str to ndarray of shape (records,)
@@ -50,7 +51,7 @@ class Run:
     dual: float
     epochs: int
     stop: str
-    density: float
+    size: tuple[str, str]
     dual_density: float
     curves: dict[str, FloatArray]
     certified: npt.NDArray[np.bool_]
@@ -73,37 +74,37 @@ class Run:
         """Whether the certificate is as good as was asked for."""
         return self.gap <= self.tol
 
+    @property
+    def wants_proof(self) -> bool:
+        """Whether the fit was to end with a gap: LaRank usually is not."""
+        return bool(np.isfinite(self.tol))
+
 
 def run_of(model: Any, scores: Scores | None) -> Run:
     """Everything a report shows of a fitted model."""
     versions = model_versions(model)  # refuses one that is not fitted
-    if not hasattr(model, "coef_") or not hasattr(model, "_trained"):
+    if hasattr(model, "n_support_") and hasattr(model, "kernel_evaluations_"):
+        own = _of_larank(model)
+    elif hasattr(model, "coef_") and hasattr(model, "_trained"):
+        own = _of_linear(model)
+    else:
         raise ValueError(
-            f"a report shows the fit of a LinearMCSVC, not of a {type(model).__name__}; "
-            "history_ has what there is."
+            f"a report shows the fit of a LinearMCSVC or a LaRankSVC, not of a "
+            f"{type(model).__name__}; history_ has what there is."
         )
     history = model.history_
-    coef = np.empty(0) if is_lazy(model.coef_) else model.coef_  # not from files for a figure
-    stored = coef.data if sp.issparse(coef) else np.asarray(coef).ravel(order="K")
     kinds = sorted({kind for record in history for kind in record.get("task_seconds", {})})
-    groups = getattr(model.plan_, "groups", ()) if model.solver_ == "rounds" else ()
     return Run(
-        formulation=FORMULATIONS[model._trained.formulation].title,
-        solver=model.solver_,
-        n=getattr(model.plan_, "n", None),
+        **own,
         d=int(model.n_features_in_),
         k=int(model.classes_.size),
         gap=float(model.gap_),
-        tol=float(model.tol),
         primal=float(model.primal_),
         dual=float(model.dual_),
         epochs=int(model.n_iter_),
         stop=str(model.stop_),
-        density=float(model.density_),
-        dual_density=float(model.dual_density_),
         curves={name: _column(history, name) for name in CURVES},
         certified=np.array([bool(r.get("certified")) for r in history], bool),
-        magnitudes=np.abs(stored[stored != 0]),
         task_seconds={
             kind: _column([r.get("task_seconds", {}) for r in history], kind) for kind in kinds
         },
@@ -112,12 +113,47 @@ def run_of(model: Any, scores: Scores | None) -> Run:
             for name, label in TRAFFIC.items()
             if any(name in record for record in history)
         },
-        n_groups=len(groups),
         parameters=stored_parameters(model),
         versions=versions,
         notes=_notes(getattr(model, "notes_", {})),
         scores=scores,
     )
+
+
+def _of_linear(model: Any) -> dict[str, Any]:
+    """What only a LinearMCSVC has."""
+    coef = np.empty(0) if is_lazy(model.coef_) else model.coef_  # not from files for a figure
+    stored = coef.data if sp.issparse(coef) else np.asarray(coef).ravel(order="K")
+    groups = getattr(model.plan_, "groups", ()) if model.solver_ == "rounds" else ()
+    return {
+        "formulation": FORMULATIONS[model._trained.formulation].title,
+        "solver": model.solver_,
+        "n": getattr(model.plan_, "n", None),
+        "tol": float(model.tol),
+        "size": (f"{model.density_:.1%}", "of the weights are not zero"),
+        "dual_density": float(model.dual_density_),
+        "magnitudes": np.abs(stored[stored != 0]),
+        "n_groups": len(groups),
+    }
+
+
+def _of_larank(model: Any) -> dict[str, Any]:
+    """What only a LaRankSVC has."""
+    by_gap, tol = model.stop == "gap", model.tol
+    if by_gap and tol is None:  # the paper's rule, as a relative gap
+        tol = model.C / model.primal_
+    coefficients = np.abs(model.dual_coef_.data)
+    kernel = model.kernel if isinstance(model.kernel, str) else "own"
+    return {
+        "formulation": f"LaRank ({kernel} kernel)",
+        "solver": "larank",
+        "n": None,
+        "tol": float(tol) if by_gap else np.nan,
+        "size": (f"{model.n_support_:,}", "support patterns"),
+        "dual_density": np.nan,
+        "magnitudes": coefficients[coefficients > 0],
+        "n_groups": 0,
+    }
 
 
 def _notes(given: Any) -> dict[str, Any]:

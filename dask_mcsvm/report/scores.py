@@ -27,6 +27,13 @@ class Scores:
     predicted: npt.NDArray[np.int64]
     hits: npt.NDArray[np.int64]
     mistakes: list[tuple[Any, Any, int]]
+    #: Whether these are the rows that the model was trained on, as their fingerprint tells.
+    of_training: bool = False
+
+    @property
+    def rows_are(self) -> str:
+        """What to call the rows: accuracy on those that the model has seen is flattering."""
+        return "training rows" if self.of_training else "rows"
 
     @property
     def n(self) -> int:
@@ -59,6 +66,7 @@ class Scores:
         """The figures as JSON values, with the most frequent mistakes."""
         return {
             "rows": self.n,
+            "training_rows": self.of_training,
             "accuracy": self.accuracy,
             "micro_f1": self.accuracy,
             "macro_f1": self.macro_f1,

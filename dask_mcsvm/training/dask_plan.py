@@ -93,7 +93,7 @@ class DaskPlan:
         """For a checkpoint; equal plans are equal there."""
         return {name: value for name, value in asdict(self).items() if name != "reason"}
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         how = f"{len(self.groups)} groups of classes, {self.slices} slices an epoch"
         if self.solver == "shards":
             side = " one after another" if self.lanes == 1 else f", {self.lanes} side by side"

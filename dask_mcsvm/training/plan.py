@@ -73,7 +73,7 @@ class Plan:
     def model_bytes(self) -> int:
         return (self.d + 1) * self.k * np.dtype(self.dtype).itemsize
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         then = f"; {self.then} goes on if that is slow" if self.then else ""
         rows = "dense rows" if self.nnz == self.n * self.d else f"{self.nnz:,} nonzeros"
         return "\n".join(
@@ -172,7 +172,7 @@ class PassPlan:
     solver: str = EARLY_SHRINK
     formulation: str = "one_vs_rest"
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         passes = "one pass over all rows, then over those still free"
         if self.solver != EARLY_SHRINK:
             passes = "blocks of chunks that fit in memory together, one after another"

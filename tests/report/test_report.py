@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -17,11 +18,10 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from dask_mcsvm import LinearMCSVC
-from dask_mcsvm.report import write_report
+from dask_mcsvm import LaRankSVC, LinearMCSVC
+from dask_mcsvm.report import Tally, write_report
 
-RUN = ["Objectives over time", "Objectives over epochs", "Relative gap over time"]
-RUN += ["Relative gap over epochs", "Active examples", "Size of the weights"]
+RUN = ["Objectives", "Relative gap", "Active examples", "Size of the weights"]
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def in_folder(tmp_path, monkeypatch):
 class Page(HTMLParser):
     """Text, pictures and addresses of a page, and whether its tags are balanced."""
 
-    VOID = {"meta", "link", "img"}  # noqa: RUF012
+    VOID = {"meta", "link", "img", "input"}  # noqa: RUF012
 
     def __init__(self, text):
         super().__init__()
@@ -78,6 +78,9 @@ def test_the_page_holds_everything_itself(iris, in_folder):
         assert all(address.startswith("#") for address in fetched)
     assert all(address.startswith("data:") for address in page.addresses)
     assert not page.tags & {"script", "iframe", "object"}
+    text = (in_folder / "r.html").read_text("utf-8")
+    for name in ("objectives", "relativegap"):  # each once, with a switch
+        assert text.count(f'name="{name}"') == 2
     assert "url(" not in (in_folder / "r.html").read_text("utf-8")
     for fact in ("versicolor", "macro F1", "crammer_singer", f"{model.gap_:.1e}", "scikit-learn"):
         assert fact in page.text
@@ -87,7 +90,7 @@ def test_the_page_holds_everything_itself(iris, in_folder):
 #: than its window. The report itself has no script; this one is added by the test.
 SIZES = """<script>addEventListener("load", () => {
   const drawn = [...document.images].map(
-    i => [i.alt.split(".")[0], i.naturalWidth, i.clientHeight]);
+    i => [i.alt.split(".")[0], i.naturalWidth, i.clientHeight]).filter(i => i[2]);
   document.title = JSON.stringify([drawn, document.documentElement.scrollWidth - innerWidth]);
 })</script>"""
 
@@ -174,6 +177,40 @@ def test_a_run_that_did_not_converge_says_so(iris, in_folder, epochs):
     assert list(page.pictures) == RUN
 
 
+@pytest.mark.parametrize("stop", ["epochs", "gap"])
+def test_an_online_fit_has_a_report_too(in_folder, iris, stop):
+    X, y, _ = iris
+    write_report(LaRankSVC(stop=stop, random_state=0).fit(X, y), "r.html", X, y)
+    page = read(in_folder / "r.html")
+    first = ["Objectives", "Relative gap"] if stop == "gap" else ["Dual objective"]
+    rest = ["Support patterns", "Size of the weights", "F1 per class"]
+    assert list(page.pictures) == [*first, *rest]
+    proof = "The fit proved its quality" if stop == "gap" else "was not asked for a proof"
+    assert proof in page.text
+
+
+def test_training_rows_are_called_so(in_folder, iris):
+    X, y, model = iris
+    tally = Tally(model.classes_)
+    tally.add(y, model.predict(X))
+    for of_training, words in ((True, "accuracy on 150 training rows"), (False, "on 150 rows")):
+        scores = replace(tally.scores(), of_training=of_training)
+        write_report(model, "r.html", scores=scores, overwrite=True)
+        assert words in read(in_folder / "r.html").text
+
+
+def test_kinds_of_tasks_that_take_next_to_no_time_are_one_bar(in_folder, iris):
+    X, y, model = iris
+    model = clone(model).fit(X, y)
+    few = {f"cs-small-{i}": 1e-4 for i in range(3)}
+    for record in model.history_:
+        record |= {"task_seconds": {"cs-solve": 1.0, **few}}
+    write_report(model, "r.html")
+    drawing = read(in_folder / "r.html").pictures["Time per kind of task"].decode()
+    assert "<!-- 3 others -->" in drawing
+    assert "cs-small" not in drawing
+
+
 def test_weights_that_are_all_zero_have_no_histogram(in_folder):
     model = LinearMCSVC(fit_intercept=False).fit(np.zeros((4, 2)), [0, 1, 0, 1])
     write_report(model, "r.html")
@@ -200,7 +237,7 @@ def test_bad_targets_are_refused_and_nothing_is_written(iris, in_folder):
         write_report(model, "r.html", X)
     with pytest.raises(NotFittedError):
         write_report(LinearMCSVC(), "r.html")
-    with pytest.raises(ValueError, match=r"^a report shows the fit of a LinearMCSVC, not of "):
+    with pytest.raises(ValueError, match=r"^a report shows the fit of a LinearMCSVC or a "):
         write_report(model.to_linear_svc(), "r.html")
     assert list(in_folder.iterdir()) == []
     (in_folder / "r.html").write_text("old")

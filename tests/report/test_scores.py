@@ -41,6 +41,7 @@ def test_classes_without_rows_do_not_count():
     assert scores.macro_f1 == pytest.approx(1 / 3)
     assert scores.as_dict() == {
         "rows": 2,
+        "training_rows": False,
         "accuracy": 0.5,
         "micro_f1": 0.5,
         "macro_f1": pytest.approx(1 / 3),

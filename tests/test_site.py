@@ -1,0 +1,39 @@
+"""What the site must not forget; that it builds without a warning is a step of .ci/run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import dask_mcsvm
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.mark.parametrize("name", [n for n in dask_mcsvm.__all__ if not n.startswith("_")])
+def test_every_public_method_is_in_the_reference(name):
+    text = (DOCS / "api.md").read_text("utf-8")
+    (members,) = re.findall(rf"autoclass:: dask_mcsvm\.{name}\n   :members: (.*)\n", text)
+    ours = {
+        method
+        for parent in getattr(dask_mcsvm, name).__mro__
+        if parent.__module__.startswith("dask_mcsvm")
+        for method, value in vars(parent).items()
+        if not method.startswith("_") and (callable(value) or isinstance(value, classmethod))
+    }
+    assert set(members.split(", ")) == ours
+
+
+def test_every_example_and_every_page_is_on_the_site():
+    shown = re.findall(r"\.\./examples/(\w+\.py)", (DOCS / "examples.md").read_text("utf-8"))
+    assert shown == sorted(path.name for path in (DOCS.parent / "examples").glob("*.py"))
+    index = (DOCS / "index.md").read_text("utf-8")
+    listed = re.findall(r"^(?:.*<)?([\w/-]+)>?$", index, re.MULTILINE)
+    for page in DOCS.rglob("*.md"):
+        name = page.relative_to(DOCS).with_suffix("").as_posix()
+        assert name in (*listed, "index"), f"docs/index.md does not list {name}"
+
+
+def test_the_citation_is_of_this_version():
+    text = (DOCS.parent / "CITATION.cff").read_text("utf-8")
+    assert f"version: {dask_mcsvm.__version__}\n" in text
