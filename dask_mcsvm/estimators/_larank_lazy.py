@@ -40,8 +40,11 @@ def fit_chunks(
     gamma = resolve_gamma(settings, d, lambda: source.variance)
     factors = costs_of(settings.C, weights)
     total = float(costs_of(settings.C, weights * source.class_totals).sum())
-    problem = DaskProblem(source, factors, "crammer_singer", 0.0, dtype)
-    parameters = parameters_of(settings, gamma, k=k, d=d, is_sparse=is_sparse, dtype=dtype)
+    parameters = parameters_of(
+        settings, gamma, classes=source.classes, d=d, is_sparse=is_sparse, dtype=dtype
+    )
+    margins = parameters["margins"]
+    problem = DaskProblem(source, factors, "crammer_singer", 0.0, dtype, margins)
     plan = LaRankPlan(parameters, settings.aim(total), settings.shuffle, k)
     with progress(settings.verbose, settings.callbacks) as on_epoch:
         fit, run = train_larank_on_dask(

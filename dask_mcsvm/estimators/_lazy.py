@@ -9,6 +9,7 @@ from dask_mcsvm._validation import check_rows, class_weights, is_lazy, working_d
 from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
+from dask_mcsvm.estimators._margins import read_margins
 from dask_mcsvm.estimators._out_of_core import pose_blocks, pose_early_shrink
 from dask_mcsvm.estimators._settings import (
     Settings,
@@ -49,7 +50,8 @@ def pose_lazy(
     costs = settings.cost_range(source.extreme_costs(weights))
     check_range(costs, norm, tau, dtype, are_zero=norm == 0)
     factors = settings.C * weights
-    problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype)
+    margins = read_margins(settings.margins, source.classes)
+    problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype, margins)
     plan = make_dask_plan(
         n=source.n, d=source.n_features, nnz=source.nnz, counts=source.counts,
         chunks=len(source.sizes), mean_square=source.mean_square,
@@ -109,7 +111,7 @@ def fit_lazy(
     trained = Trained(
         formulation=problem.formulation, C=settings.C, tau=problem.tau,
         class_weight=estimator.class_weight, dtype=problem.dtype, n_given=source.n,
-        totals=problem.factors * source.class_totals,
+        totals=problem.factors * source.class_totals, margins=problem.margins,
     )  # fmt: skip
     return fit, source.classes, learned_features(source), plan, trained
 

@@ -46,7 +46,9 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
     norm, costs = source.largest_norm, positive_range(source.extreme_costs(factors))
     check_range(costs, norm, trained.tau, trained.dtype, are_zero=norm == 0)
     run = uuid.uuid4().hex[:12]
-    rows = source.rows(factors, dtype=trained.dtype, tau=trained.tau, run=run)
+    rows = source.rows(
+        factors, dtype=trained.dtype, tau=trained.tau, run=run, margins=trained.margins
+    )
     primal = _primal(
         rows.graph, rows.keys, estimator.coef_, estimator.intercept_, trained.formulation,
         trained.tau, runner, run,
@@ -58,7 +60,7 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
 def primal_of_rows(problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> float:
     """P(W) of rows in memory and a coef (k, d) in files, of which only parts are in memory."""
     run = uuid.uuid4().hex[:12]
-    graph, blocks = memory_block(problem.rows, problem.y, problem.C, run)
+    graph, blocks = memory_block(problem.rows, problem.y, problem.C, problem.margins, run)
     return _primal(
         graph, blocks, coef, intercept, problem.formulation, problem.tau, find_runner(), run
     )

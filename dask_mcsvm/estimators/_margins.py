@@ -9,15 +9,23 @@ import numpy.typing as npt
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.formulations.margins import (
     EQUAL,
+    MarginPairs,
     Margins,
     MarginTable,
+    MarginTree,
+    fingerprint,
+    from_arrays,
     make_pairs,
+    make_table,
     make_tree,
+    to_arrays,
 )
 
 #: Beyond it float32 scores have no digits left for margins of 1.
 LARGEST = 1e6
 NEEDED = f"a finite number from 0 to {LARGEST:g}"
+#: Name of the array of a model file that holds a table given as a parameter.
+GIVEN = "margins"
 #: Names listed in a message.
 MOST_NAMES = 5
 
@@ -79,7 +87,7 @@ def _table(given: Any, classes: npt.NDArray[Any]) -> MarginTable:
             f"margins[{y}, {y}] is {values[y, y]:g}, and a right label ({classes[y].item()!r}) "
             "costs nothing; type numpy.fill_diagonal(margins, 0)."
         )
-    return MarginTable(values)
+    return make_table(values)
 
 
 def _pairs(given: Mapping[Any, Any], places: dict[Any, int]) -> Margins:
@@ -145,6 +153,69 @@ def _tree(given: Mapping[Any, Any], places: dict[Any, int]) -> Margins:
             f"margins is a tree with {len(roots)} roots, {listed(roots)}; give them one parent."
         )
     return make_tree(parent, [numbers[label] for label in places])
+
+
+def margin_arrays(margins: Margins, given: Any) -> dict[str, npt.NDArray[Any]]:
+    """What a model file keeps: the margins of the fit, and a table that is a parameter."""
+    arrays = {f"margins_{name}": array for name, array in to_arrays(margins).items()}
+    return arrays | ({GIVEN: np.asarray(given, np.float64)} if is_table(given) else {})
+
+
+def is_table(given: Any) -> bool:
+    """Whether the parameter is neither left out nor a dict."""
+    return given is not None and not isinstance(given, Mapping)
+
+
+def plain_margins(given: Any) -> Any:
+    """The parameter as JSON has it; a table is an array of its own."""
+    if not isinstance(given, Mapping):
+        return None if given is None else GIVEN
+    return {"pairs": [[_plain(key), _plain(value)] for key, value in given.items()]}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):  # a pair of classes
+        return [_plain(part) for part in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def given_margins(plain: Any, arrays: Mapping[str, Any]) -> Any:
+    """The parameter that `plain_margins` was given."""
+    if plain == GIVEN:
+        return arrays[GIVEN]
+    if not isinstance(plain, Mapping):
+        return None
+    pairs = plain["pairs"]
+    return {tuple(key) if isinstance(key, list) else key: value for key, value in pairs}
+
+
+def stored_margins(arrays: Mapping[str, Any], k: int) -> Margins:
+    """The margins of a fit from a file; kernels rely on what is checked here."""
+    mine = {name.removeprefix("margins_"): array for name, array in arrays.items()}
+    margins = from_arrays(mine)
+    found = fingerprint(margins)
+    if isinstance(margins, MarginTable):
+        table = np.asarray(margins.excess, np.float64) + 1.0
+        np.fill_diagonal(table, 0.0)
+        margins = _table(table, np.arange(k))
+    elif isinstance(margins, MarginPairs):
+        y = np.repeat(np.arange(k), np.diff(margins.start))
+        costs = dict(zip(zip(y.tolist(), margins.rivals.tolist(), strict=True),
+                         (margins.excess + 1.0).tolist(), strict=True))  # fmt: skip
+        margins = _pairs(costs, {place: place for place in range(k)})
+    elif isinstance(margins, MarginTree):
+        parent, node = margins.parent, margins.node
+        nodes = np.arange(parent.size)
+        inside = parent.ndim == 1 and np.isin(parent, np.append(nodes, -1)).all()
+        if not inside or node.shape != (k,) or np.unique(node[np.isin(node, nodes)]).size != k:
+            raise ValueError(f"margins are no tree of {k} classes")
+        if np.count_nonzero(parent == -1) != 1:
+            raise ValueError("margins are no tree with one root")
+        _refuse_cycles(parent, nodes.tolist())
+        margins = make_tree(parent, node)
+    if fingerprint(margins) != found:
+        raise ValueError("margins do not belong together")
+    return margins
 
 
 def _refuse_cycles(parent: npt.NDArray[Any], names: list[Any]) -> None:

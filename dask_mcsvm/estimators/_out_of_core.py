@@ -15,8 +15,10 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained, class_totals
+from dask_mcsvm.estimators._margins import read_margins
 from dask_mcsvm.estimators._settings import Settings, progress, warn_of_precision
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations.margins import Margins
 from dask_mcsvm.storage import Dataset, open_dataset
 from dask_mcsvm.training import (
     EARLY_SHRINK,
@@ -42,6 +44,7 @@ class Posed(NamedTuple):
     weights: Any  # (n,) of the rows, the factors of their classes included
     n_given: int  # rows, those of weight 0 included
     plan: PassPlan
+    margins: Margins
 
 
 def pose_early_shrink(
@@ -87,7 +90,7 @@ def _posed(
         why, n, d, labels.size, int(source.entries().sum()), source.dtype.name, settings.n_jobs,
         len(source.row_offsets) - 1, settings.memory_limit, solver, settings.formulation,
     )  # fmt: skip
-    return Posed(*found, plan)
+    return Posed(*found, plan, read_margins(settings.margins, labels))
 
 
 def fit_early_shrink(
@@ -105,7 +108,9 @@ def fit_blocks(
     from dask_mcsvm.training.block_minimization import train_block_minimization  # imports Dask
 
     posed = pose_blocks(estimator, X, y, sample_weight, classes, settings)
-    train = partial(train_block_minimization, formulation=settings.formulation)
+    train = partial(
+        train_block_minimization, formulation=settings.formulation, margins=posed.margins
+    )
     return _fit(estimator, posed, settings, train)
 
 
@@ -128,7 +133,7 @@ def _fit(
     trained = Trained(
         formulation=settings.formulation, C=settings.C, tau=float(tau),
         class_weight=estimator.class_weight, dtype=source.dtype, n_given=posed.n_given,
-        totals=settings.C * posed.totals,
+        totals=settings.C * posed.totals, margins=posed.margins,
     )  # fmt: skip
     return fit, posed.labels, posed.features, posed.plan, trained
 

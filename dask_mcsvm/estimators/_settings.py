@@ -25,6 +25,7 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
+from dask_mcsvm.estimators._margins import read_margins, refuse_margins
 from dask_mcsvm.formulations import FORMULATIONS, formulation_name
 from dask_mcsvm.progress import Record, line_of, listening
 from dask_mcsvm.training import (
@@ -66,6 +67,8 @@ class Settings:
     callbacks: tuple[Callable[[dict[str, Any]], object], ...]
     verbose: int
     seed: int
+    #: As given: they are read when the classes are known.
+    margins: Any = None
     carry: str | None = None
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
@@ -85,8 +88,10 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
     solver = check_choice("solver", estimator.solver, known)
     _check_kind(estimator, solver, lazy)
     options = _read_options(estimator.solver_options)
+    formulation = formulation_name(estimator.formulation)
+    refuse_margins(estimator.margins, formulation)
     return Settings(
-        formulation=formulation_name(estimator.formulation),
+        formulation=formulation,
         solver=solver,
         C=check_number("C", estimator.C, above=0.0, example="C=1.0"),
         tol=check_number("tol", estimator.tol, at_least=0.0, example="tol=1e-3"),
@@ -107,6 +112,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_verbose(estimator.verbose),
         seed=draw_seed(estimator.random_state),
+        margins=estimator.margins,
     )
 
 
@@ -203,6 +209,7 @@ def _read_tau(fit_intercept: object, scaling: object) -> float | None:
 
 def pose(data: TrainingSet, settings: Settings) -> Problem:
     """The problem a solver sees."""
+    margins = read_margins(settings.margins, data.classes)
     tau = settings.tau
     if tau is None:
         tau = largest_norm(data.rows) or 1.0  # all rows zero: any constant will do
@@ -214,6 +221,7 @@ def pose(data: TrainingSet, settings: Settings) -> Problem:
         n_classes=data.classes.size,
         formulation=settings.formulation,
         tau=tau,
+        margins=margins,
     )
 
 

@@ -20,6 +20,7 @@ from dask_mcsvm.estimators import _certificate
 from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._files import ModelFile
+from dask_mcsvm.estimators._margins import read_margins
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._settings import (
@@ -71,6 +72,12 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     class_weight : dict, "balanced" or None
         Factor of C per class, 1 for classes that a dict leaves out. "balanced" is inversely
         proportional to the sum of `sample_weight` in the class.
+    margins : array-like of shape (n_classes, n_classes), dict or None
+        What a mistake costs, 1 by default: the margin by which a row of class y has to score its
+        own class above m. A matrix with [y, m] in the order of `classes_` and a diagonal of 0; or
+        ``{(true, predicted): cost}``, 1 for all other pairs; or a tree ``{child: parent}`` of
+        classes and names of groups: the length of the path between two classes over that of the
+        longest. For Crammer-Singer and Weston-Watkins.
     dtype : {"float32", "float64"} or None
         Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in
         float32, which halves memory and reaches a relative gap of about 1e-5.
@@ -166,6 +173,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         fit_intercept: bool = True,
         intercept_scaling: float | str = 1.0,
         class_weight: Any = None,
+        margins: Any = None,
         dtype: Any = None,
         n_jobs: int | None = None,
         warm_start: bool = False,
@@ -186,6 +194,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
+        self.margins = margins
         self.dtype = dtype
         self.n_jobs = n_jobs
         self.warm_start = warm_start
@@ -306,6 +315,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             dtype = working_dtype(X.dtype, settings.dtype)
         else:
             data = self._check_training_set(X, y, None, None, settings.dtype)
+            read_margins(settings.margins, data.classes)  # refused here as by fit
             X, k, dtype = data.rows, data.classes.size, data.rows.dtype
         text = str(plan_for(X, settings.C, k, dtype, settings))
         print(text)
@@ -380,6 +390,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             dtype=data.rows.dtype,
             n_given=data.n_given,
             totals=_certificate.class_totals(problem.y, problem.C, problem.n_classes),
+            margins=problem.margins,
         )
         self._remember(data.classes, data.features, plan, fit, trained)
         if settings.warm_start:

@@ -172,14 +172,15 @@ class Formulation(ABC):
         """Delta(y_i, m), shape (n, k); 0 where m = y_i."""
         return margin_rows(self.margins, y, self.n_classes)
 
-    def losses_at_zero(self) -> FloatArray:
-        """Loss of an example of each class whose scores are all 0, shape (k,)."""
-        k = self.n_classes
+    def losses_at_zero(self, y: npt.ArrayLike) -> FloatArray:
+        """Unweighted loss per example whose scores are all 0, shape (n,)."""
+        labels, k = np.asarray(y), self.n_classes
         if self.margins == EQUAL:
-            return np.full(k, self.loss_at_zero(k))
-        step = max(1, BLOCK_VALUES // k)
-        blocks = (np.arange(first, min(k, first + step)) for first in range(0, k, step))
-        return np.concatenate([self.losses_from_scores(np.zeros((y.size, k)), y) for y in blocks])
+            return np.full(labels.size, self.loss_at_zero(k))
+        classes, number = np.unique(labels, return_inverse=True)
+        blocks = np.array_split(classes, 1 + classes.size * k // BLOCK_VALUES)
+        found = [self.losses_from_scores(np.zeros((part.size, k)), part) for part in blocks]
+        return np.concatenate(found)[number]
 
     def scores(self, W: npt.ArrayLike, X: Rows) -> FloatArray:
         """w_m . x_i, shape (n, k)."""

@@ -8,11 +8,13 @@ them as they are:
 `MarginPairs`  1, but for the pairs listed
 `MarginTree`   length of the path between two classes over the longest one; no k x k array
 
-Rows of these are classes of examples, columns are rivals; `cut` takes some of both.
+They hold the excess, Delta - 1 for rivals and 0 for the own class: what scores move by
+[MARGIN-SHIFT]. Rows are classes of examples, columns are rivals; `cut` takes some of both.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,7 +31,7 @@ BLOCK_VALUES = 2**22
 class MarginTable(NamedTuple):
     """All margins."""
 
-    values: FloatArray  # (k, k), >= 0, diagonal 0
+    excess: FloatArray  # (k, k)
 
 
 class MarginPairs(NamedTuple):
@@ -37,7 +39,7 @@ class MarginPairs(NamedTuple):
 
     start: npt.NDArray[np.int64]  # (k + 1,)
     rivals: IntArray  # (pairs,) ascending for each y
-    values: FloatArray  # (pairs,) >= 0
+    excess: FloatArray  # (pairs,)
 
 
 class MarginTree(NamedTuple):
@@ -54,7 +56,7 @@ class MarginTree(NamedTuple):
     rival: IntArray  # (k,) node of each rival
     order: IntArray  # (k,) rivals
     place: IntArray  # (k,) of each rival in ``order``
-    unit: FloatArray  # (longest + 1,) the margin of a path of this length
+    excess: FloatArray  # (longest + 1,) of a path by its length
 
 
 Margins: TypeAlias = tuple[()] | MarginTable | MarginPairs | MarginTree
@@ -67,20 +69,21 @@ def margin_rows(margins: Margins, y: npt.ArrayLike, n_classes: int) -> FloatArra
     """Delta(y_i, m), shape (n, k); 0 where m = y_i. Not of margins that were cut."""
     labels = np.asarray(y, dtype=np.intp)
     if isinstance(margins, MarginTable):
-        return margins.values[labels]
-    if isinstance(margins, MarginTree):
-        return np.array([_paths(margins, label) for label in labels]).reshape(-1, n_classes)
-    rows = np.ones((labels.size, n_classes))
+        rows = 1.0 + margins.excess[labels]
+    elif isinstance(margins, MarginTree):
+        rows = 1.0 + np.array([_paths(margins, label) for label in labels]).reshape(-1, n_classes)
+    else:
+        rows = np.ones((labels.size, n_classes))
     if isinstance(margins, MarginPairs):
         for row, label in zip(rows, labels, strict=True):
             pairs = slice(*margins.start[label : label + 2])
-            row[margins.rivals[pairs]] = margins.values[pairs]
+            row[margins.rivals[pairs]] += margins.excess[pairs]
     rows[np.arange(labels.size), labels] = 0.0
     return rows
 
 
 def _paths(tree: MarginTree, label: int) -> FloatArray:
-    """Margins of one class: up to a common node, and down from there."""
+    """The excess for one class: up to a common node, and down from there."""
     node = chain = int(tree.node[label])
     above = [node]
     while (chain := int(tree.parent[chain])) >= 0:
@@ -89,7 +92,14 @@ def _paths(tree: MarginTree, label: int) -> FloatArray:
     for common in reversed(above):  # from the root: what lies below nearer nodes is written last
         below = tree.order[tree.first[common] : tree.last[common]]
         lengths[below] = tree.depth[tree.rival[below]] + tree.depth[node] - 2 * tree.depth[common]
-    return tree.unit[lengths]
+    return tree.excess[lengths]
+
+
+def make_table(values: npt.ArrayLike) -> MarginTable:
+    """The margins at [y, m] of an array (k, k) with a diagonal of 0."""
+    excess = np.array(values, np.float64) - 1.0
+    np.fill_diagonal(excess, 0.0)
+    return MarginTable(excess)
 
 
 def make_tree(parent: npt.ArrayLike, node: npt.ArrayLike) -> MarginTree:
@@ -105,9 +115,10 @@ def make_tree(parent: npt.ArrayLike, node: npt.ArrayLike) -> MarginTree:
     parents, nodes = np.asarray(parent, np.int32), np.asarray(node, np.int32)
     visited, depth = _from_root(parents)
     longest = _longest_path(parents, visited, depth, nodes)
-    unit = np.arange(longest + 1) / longest
+    excess = np.arange(longest + 1) / longest - 1.0
+    excess[0] = 0.0
     first, last, order, place = _intervals(parents, visited, nodes)
-    return MarginTree(parents, depth, first, last, nodes, nodes, order, place, unit)
+    return MarginTree(parents, depth, first, last, nodes, nodes, order, place, excess)
 
 
 def _from_root(parent: IntArray) -> tuple[npt.NDArray[np.int64], IntArray]:
@@ -164,25 +175,28 @@ def _intervals(
     return first, first + count, order, place
 
 
-def cut(margins: Margins, rows: npt.ArrayLike, columns: npt.ArrayLike) -> Margins:
+def cut(margins: Margins, rows: npt.ArrayLike | None, columns: npt.ArrayLike) -> Margins:
     """Margins between some classes of examples and some rivals, both renumbered from 0.
 
     Parameters
     ----------
     rows, columns : array-like of int
-        Classes in the order of their new numbers, each once.
+        Classes in the order of their new numbers, each once; rows may be None, all as they are.
     """
-    mine, rivals = np.asarray(rows, np.intp), np.asarray(columns, np.intp)
+    rivals = np.asarray(columns, np.intp)
     if isinstance(margins, MarginTable):
-        return MarginTable(np.ascontiguousarray(margins.values[np.ix_(mine, rivals)]))
+        some = margins.excess if rows is None else margins.excess[np.asarray(rows)]
+        return MarginTable(np.ascontiguousarray(some[:, rivals]))
     if isinstance(margins, MarginPairs):
+        mine = np.arange(margins.start.size - 1) if rows is None else np.asarray(rows, np.intp)
         return _cut_pairs(margins, mine, rivals)
     if isinstance(margins, MarginTree):
         visited, _ = _from_root(margins.parent)
         kept = margins.rival[rivals]
         first, last, order, place = _intervals(margins.parent, visited, kept)
+        node = margins.node if rows is None else margins.node[np.asarray(rows)]
         return margins._replace(
-            first=first, last=last, node=margins.node[mine], rival=kept, order=order, place=place
+            first=first, last=last, node=node, rival=kept, order=order, place=place
         )
     return margins
 
@@ -191,21 +205,21 @@ def _cut_pairs(
     margins: MarginPairs, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
 ) -> MarginPairs:
     number = {int(m): new for new, m in enumerate(columns)}
-    start, rivals, values = [0], list[int](), list[float]()
+    start, rivals, excess = [0], list[int](), list[float]()
     for y in rows:
         pairs = slice(*margins.start[y : y + 2])
         kept = sorted(
-            (number[m], value)
-            for m, value in zip(
-                margins.rivals[pairs].tolist(), margins.values[pairs].tolist(), strict=True
+            (number[m], more)
+            for m, more in zip(
+                margins.rivals[pairs].tolist(), margins.excess[pairs].tolist(), strict=True
             )
             if m in number
         )
         rivals += [m for m, _ in kept]
-        values += [value for _, value in kept]
+        excess += [more for _, more in kept]
         start.append(len(rivals))
     return MarginPairs(
-        np.array(start, np.int64), np.array(rivals, np.int32), np.array(values, np.float64)
+        np.array(start, np.int64), np.array(rivals, np.int32), np.array(excess, np.float64)
     )
 
 
@@ -216,11 +230,29 @@ def make_pairs(pairs: Mapping[tuple[int, int], float], n_classes: int) -> Margin
     return MarginPairs(
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         np.array([m for _, m in ordered], np.int32),
-        np.array([pairs[pair] for pair in ordered], np.float64),
+        np.array([pairs[pair] for pair in ordered], np.float64) - 1.0,
     )
 
 
+def fingerprint(margins: Margins) -> str:
+    """The same for the same margins; empty where all are 1."""
+    digest = hashlib.sha256()
+    for name, array in to_arrays(margins).items():
+        digest.update(name.encode() + array.tobytes())
+    return digest.hexdigest()[:16] if margins != EQUAL else ""
+
+
 def to_arrays(margins: Margins) -> dict[str, npt.NDArray[Any]]:
-    """All arrays by name, with their kind: what a file keeps of margins that are not `EQUAL`."""
+    """All arrays by name, which says the kind too: for files."""
     kind = next((name for name, made in KINDS.items() if isinstance(margins, made)), None)
-    return {} if kind is None else {f"{kind}_{n}": a for n, a in margins._asdict().items()}  # type: ignore[union-attr]
+    parts: dict[str, npt.NDArray[Any]] = {} if margins == () else margins._asdict()  # type: ignore[union-attr]
+    return {f"{kind}_{name}": array for name, array in parts.items()}
+
+
+def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Margins:
+    """The margins that `to_arrays` was given."""
+    for kind, made in KINDS.items():
+        if f"{kind}_excess" in arrays:
+            margins: Margins = made(*(arrays[f"{kind}_{name}"] for name in made._fields))
+            return margins
+    return EQUAL

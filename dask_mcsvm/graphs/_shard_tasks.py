@@ -32,7 +32,6 @@ from dask_mcsvm.solvers.shard import (
 )
 from dask_mcsvm.solvers.visits import Dealt, deal_visits, draw_visits
 
-from ._blocks import take
 from .rows import RowBlock
 from .state import Bounds, Tally
 
@@ -210,7 +209,7 @@ def solve_rows(
     dealt = drawn.dealt[len(patches)]
     mine = gather_rows(shard, patches, dealt)
     alpha, gap = copy_alpha(mine.alpha), gap - mine.gap
-    some, features = with_own_features(take(rows, dealt.rows))
+    some, features = with_own_features(rows.some(dealt.rows))
     intercept = SoftIntercept(how.rho, k, how.lanes)
     intercept.own, intercept.pull = known.own, known.pull
     solved, found = solve_step(

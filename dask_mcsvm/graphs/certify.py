@@ -23,6 +23,9 @@ import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations.margins import cut
+from dask_mcsvm.solvers._margins import for_kernels
+from dask_mcsvm.solvers._rows import read_only
 from dask_mcsvm.solvers._steps import LOSSES
 from dask_mcsvm.solvers.groups import add_group_losses, add_own_scores
 from dask_mcsvm.solvers.sequential import square_sum
@@ -143,7 +146,11 @@ def look_at_part(
     """Add what the classes of this part cost."""
     seen = begin(block, before, formulation)
     data, loss = placed(block, classes).data(tau), LOSSES[formulation](classes.size)
-    add_group_losses(loss, data.rows, data.y, data.tau, part.W, seen.own, seen.rivals)
+    margins = for_kernels(cut(block.margins, None, classes))
+    add_group_losses(
+        loss, data.rows, data.y, data.tau, read_only(block.y), margins, part.W, seen.own,
+        seen.rivals,
+    )  # fmt: skip
     return seen
 
 

@@ -12,9 +12,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import DataNode, Task, TaskRef
 
 from dask_mcsvm.checks import check_sparse
+from dask_mcsvm.formulations.margins import EQUAL, Margins
+from dask_mcsvm.solvers._margins import for_kernels
 from dask_mcsvm.solvers._rows import as_rows, read_only, square_norms
 from dask_mcsvm.solvers.sdm import Data
 
@@ -35,6 +37,7 @@ class RowBlock(NamedTuple):
     y: npt.NDArray[np.int32]  # (m,) code of the row's class, or its place in a group of classes
     C: npt.NDArray[np.float64]  # (m,)
     square: npt.NDArray[np.float64]  # (m,) ‖x_i‖² + tau²
+    margins: Margins = EQUAL  # between all classes, or those of a group
 
     def data(self, tau: float) -> Data:
         """What kernels take."""
@@ -45,7 +48,13 @@ class RowBlock(NamedTuple):
             read_only(self.C.astype(dtype)),
             read_only(self.square),
             dtype.type(tau),
+            for_kernels(self.margins),
         )
+
+    def some(self, rows: npt.NDArray[Any]) -> RowBlock:
+        """Some of the rows, by number or by a mask, copied."""
+        ids, X, y, C, square = (part[rows] for part in self[:5])
+        return self._replace(ids=ids, X=X, y=y, C=C, square=square)
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ def row_blocks(
     tau: float,
     run: str,
     all_rows: bool = False,
+    margins: Margins = EQUAL,
 ) -> Rows:
     """Build the tasks that turn row chunks into blocks; computes nothing.
 
@@ -105,8 +115,12 @@ def row_blocks(
         Told apart by it are the tasks of fits that run at the same time.
     all_rows : bool
         Whether rows that cost 0 stay in their blocks.
+    margins : Margins
+        What mistakes cost.
     """
-    graph = sources([*X, *y, *C])
+    graph, costs = sources([*X, *y, *C]), ("margins", run)
+    if margins != EQUAL:
+        graph[costs] = DataNode(costs, margins)
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
     keys = []
     for c in range(len(sizes)):
@@ -115,6 +129,7 @@ def row_blocks(
             key, make_block, TaskRef(X[c].key), TaskRef(y[c].key), TaskRef(C[c].key),
             first=offsets[c], stop=offsets[c + 1], n_classes=n_classes, tau=tau,
             dtype=np.dtype(dtype), all_rows=all_rows,
+            margins=EQUAL if margins == EQUAL else TaskRef(costs),
         )  # fmt: skip
         keys.append(key)
     return Rows(
@@ -145,6 +160,7 @@ def make_block(
     tau: float,
     dtype: np.dtype[Any],
     all_rows: bool = False,
+    margins: Margins = EQUAL,
 ) -> RowBlock:
     """The rows first:stop of the whole set, which are this chunk; by default those that cost."""
     codes, n = np.asarray(y), stop - first
@@ -173,12 +189,9 @@ def make_block(
         codes.astype(np.int32, copy=False),
         costs,
         square,
+        margins,
     )
-    return (
-        block
-        if all_rows or (costs > 0).all()
-        else RowBlock._make(part[costs > 0] for part in block)
-    )
+    return block if all_rows or (costs > 0).all() else block.some(costs > 0)
 
 
 def as_block(X: Any, dtype: np.dtype[Any]) -> Any:

@@ -28,6 +28,7 @@ from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers._blas import one_blas_thread
+from dask_mcsvm.solvers._margins import for_kernels
 from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.shard import Shard
 from dask_mcsvm.solvers.splitting.machine import (
@@ -354,9 +355,11 @@ def pass_rows(
 def row_parts(chunks: Chunks, newton: Newton) -> Iterator[tuple[BlockRows, slice]]:
     """The rows of each chunk as the solver takes them, and their places in the block."""
     first = 0
-    for ids, X, y, C, square in chunks:
+    for ids, X, y, C, square, margins in chunks:
         parts = penalty_parts(square, newton.square)
-        rows = BlockRows(X, y, C, ids, parts, newton.tau, newton.formulation, newton.k)
+        rows = BlockRows(
+            X, y, C, ids, parts, newton.tau, newton.formulation, newton.k, for_kernels(margins)
+        )
         yield rows, slice(first, first + y.size)
         first += y.size
 

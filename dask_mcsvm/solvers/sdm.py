@@ -12,8 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
+from dask_mcsvm.formulations.margins import EQUAL, Margins
+
 from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store, lists_prefetch
 from ._jit import bare_by_type, bare_kernel, bare_part, kernel
+from ._margins import add_listed_margins, add_margins
 from ._rows import (
     Shared,
     place_prefetch,
@@ -43,6 +46,7 @@ class Data(NamedTuple):
     C: np.ndarray  # (n,) float
     square: np.ndarray  # (n,) float64, ‖x_i‖² + tau²
     tau: np.floating
+    margins: Margins = EQUAL
 
 
 class Scratch(NamedTuple):
@@ -232,22 +236,24 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
 
 @bare_part
 def all_scores(data, i, W, shift, s):
-    """Scores of all classes, LLW's common shift included."""
+    """Scores of all classes, LLW's common shift included, moved by margins [MARGIN-SHIFT]."""
     row_scores(data.rows, i, W, data.tau, s)
     if shift.size > 0:
         common = row_dot(data.rows, i, shift, data.tau)
         for m in range(s.size):
             s[m] += common
+    add_margins(data.margins, data.y[i], s)
 
 
 @bare_part
 def listed_scores(data, i, W, shift, classes, q, sc):
-    """Scores of the first q listed classes."""
+    """Scores of the first q listed classes, moved likewise."""
     row_scores_of(data.rows, i, W, data.tau, classes, q, sc)
     if shift.size > 0:
         common = row_dot(data.rows, i, shift, data.tau)
         for c in range(q):
             sc[c] += common
+    add_listed_margins(data.margins, data.y[i], classes, q, sc)
 
 
 @bare_kernel

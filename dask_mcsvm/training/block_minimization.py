@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.formulations.margins import EQUAL, Margins
+
 from ._block_state import WAITING_SHARE, BlockMinimization, ShardStore, blocks_that_fit
 from ._budget import chunk_bytes, make_block_budget, returning_freed_memory
 from .block_source import DatasetSource, Source
@@ -67,6 +69,7 @@ def train_block_minimization(
     resume: bool = False,
     options: Mapping[str, Any] | None = None,
     on_epoch: OnEpoch | None = None,
+    margins: Margins = EQUAL,
 ) -> Fit:
     """Train on rows that are read chunk by chunk.
 
@@ -99,6 +102,8 @@ def train_block_minimization(
         ``inner_passes`` (2): passes over a block while it is in memory.
     on_epoch : callable, optional
         Called with each record of the history; a true answer ends the fit, certified.
+    margins : Margins
+        What mistakes cost.
 
     Returns
     -------
@@ -136,7 +141,7 @@ def train_block_minimization(
         sizes, room = chunk_bytes(source, formulation), (1 - WAITING_SHARE) * budget.load
         run = BlockMinimization(
             source, store, kept, formulation, C, float(tau), seed, inner_passes,
-            partial(blocks_that_fit, sizes=sizes, budget=room),
+            partial(blocks_that_fit, sizes=sizes, budget=room), margins,
         )  # fmt: skip
         counted = run.resume() if resume else None
         return Loop(run, run.relative, tol, max_epochs, on_epoch, counted).fit()

@@ -20,6 +20,7 @@ from dask.task_spec import Task, TaskRef
 
 from dask_mcsvm.errors import CheckpointError, ClusterLostError, FitInterrupted, WorkersKilledError
 from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.formulations.margins import EQUAL, Margins, fingerprint
 from dask_mcsvm.graphs.model_files import file_widths, read_weights, write_weights
 from dask_mcsvm.graphs.path import can_rescale, load_rescaled
 from dask_mcsvm.graphs.rows import row_blocks
@@ -107,6 +108,7 @@ class DaskProblem:
     formulation: str
     tau: float
     dtype: np.dtype[Any]
+    margins: Margins = EQUAL
 
     @property
     def primal_at_zero(self) -> float:
@@ -129,6 +131,7 @@ class DaskProblem:
             "formulation": self.formulation,
             "tau": self.tau,
             "factors": self.factors.tolist(),
+            "margins": fingerprint(self.margins),
         }
 
 
@@ -136,7 +139,7 @@ def refuse_other(
     meta: dict[str, Any], problem: DaskProblem, plan: DaskPlan, seed: int | None
 ) -> None:
     """An error if a checkpoint is of other data or other parameters."""
-    was, now = meta["identity"], problem.identity()
+    was, now = {"margins": "", **meta["identity"]}, problem.identity()  # older ones name none
     for name in ("rows", "columns", "checksums"):
         if was[name] != now[name]:
             raise CheckpointError(
@@ -149,6 +152,11 @@ def refuse_other(
                 f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
                 "same parameters, or another checkpoint path."
             )
+    if was["margins"] != now["margins"]:
+        raise CheckpointError(
+            "the checkpoint was written with other margins; pass the same parameters, or another "
+            "checkpoint path."
+        )
     if decisive(meta["plan"]) != decisive(plan.to_json()):
         raise CheckpointError(
             f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
@@ -325,8 +333,9 @@ class DaskRun(Run):
             warm_name(plan, is_sparse=is_sparse), partial(warm_up, plan, is_sparse=is_sparse)
         )
         rows = problem.source.rows(
-            problem.factors, dtype=problem.dtype, tau=problem.tau, run=run_id
-        )
+            problem.factors, dtype=problem.dtype, tau=problem.tau, run=run_id,
+            margins=problem.margins,
+        )  # fmt: skip
         graphs = make_solver(plan, rows, self.seed, run_id)
         self.rows_graph = dict(graphs.data)
         if problem.source.n_bytes <= self.room:

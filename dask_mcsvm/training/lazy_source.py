@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
 from dask_mcsvm.checks import check_sparse, nullable_dtype, plain_labels
+from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.graphs.lazy_input import (
     ChunkFacts,
     chunk_costs,
@@ -128,6 +129,7 @@ class LazySource:
         tau: float,
         run: str,
         all_rows: bool = False,
+        margins: Margins = EQUAL,
     ) -> Rows:
         """The rows as solvers read them; ``factors`` (k,) is C times the class weight."""
         weights: Sequence[Delayed | None] = self.weights or [None] * len(self.X)
@@ -139,6 +141,7 @@ class LazySource:
         return row_blocks(
             self.X, self.codes, costs, sizes=self.sizes, n_features=self.n_features,
             n_classes=self.classes.size, dtype=dtype, tau=tau, run=run, all_rows=all_rows,
+            margins=margins,
         )  # fmt: skip
 
 

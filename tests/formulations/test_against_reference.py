@@ -5,7 +5,7 @@ import pytest
 from reference import solve
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.formulations.margins import MarginTable
+from dask_mcsvm.formulations.margins import make_table
 
 N_CLASSES = 4
 
@@ -70,7 +70,7 @@ def test_steps_with_margins_reach_the_reference(name):
     margins = np.random.default_rng(3).uniform(0, 3, size=(N_CLASSES, N_CLASSES))
     np.fill_diagonal(margins, 0.0)
     W, objective = solve(name, X, y, costs, N_CLASSES, margins)
-    svm = FORMULATIONS[name](N_CLASSES, costs, MarginTable(margins))
+    svm = FORMULATIONS[name](N_CLASSES, costs, make_table(margins))
     assert svm.primal(W, X, y) == pytest.approx(objective, rel=1e-10)
     alpha = cyclic_ascent(svm, X, y, max_sweeps=2000, target=1e-8 * objective)
     assert svm.feasible(alpha, y)
