@@ -234,6 +234,17 @@ def make_pairs(pairs: Mapping[tuple[int, int], float], n_classes: int) -> Margin
     )
 
 
+def toy_margins(kind: type, n_classes: int) -> Margins:
+    """Margins of 1 in one of the kinds, for kernels to be compiled with."""
+    if kind is MarginTable:
+        return make_table(1.0 - np.eye(n_classes))
+    if kind is MarginPairs:
+        return make_pairs({(0, 1): 1.0}, n_classes)
+    if kind is MarginTree:
+        return make_tree([-1, *[0] * n_classes], np.arange(n_classes) + 1)
+    return EQUAL
+
+
 def fingerprint(margins: Margins) -> str:
     """The same for the same margins; empty where all are 1."""
     digest = hashlib.sha256()

@@ -13,6 +13,7 @@ from dask_mcsvm.formulations.margins import (
     make_tree,
     margin_rows,
     to_arrays,
+    toy_margins,
 )
 
 #: A root (0) with the nodes 1 and 2; classes are 3, 4 below 1, the node 2 itself and 5 below it.
@@ -72,6 +73,16 @@ class TestMargins:
         assert set(to_arrays(make_pairs({(0, 1): 2.0}, 2))) == {
             "pairs_start", "pairs_rivals", "pairs_excess",
         }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "margins",
+    [EQUAL, make_table(PATHS), make_pairs({(0, 2): 1.0}, 3), make_tree(PARENT, NODES)],
+)
+def test_toys_are_ones_of_a_kind(margins):
+    toy = toy_margins(type(margins), 4)
+    assert type(toy) is type(margins)
+    np.testing.assert_array_equal(all_rows(toy, 4), 1.0 - np.eye(4))
 
 
 @pytest.mark.parametrize("kind", ["table", "pairs", "tree"])

@@ -11,8 +11,8 @@ from dask_mcsvm.formulations.margins import (
     make_tree,
     margin_rows,
 )
-from dask_mcsvm.solvers._jit import kernel
-from dask_mcsvm.solvers._margins import (
+from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.margins import (
     add_listed_margins,
     add_margins,
     dual_excess,

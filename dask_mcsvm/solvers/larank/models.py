@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_mcsvm.formulations.margins import Margins
-from dask_mcsvm.solvers._jit import bare_by_type, bare_part
-from dask_mcsvm.solvers._margins import add_listed_margins, add_margins
-from dask_mcsvm.solvers._rows import row_scores, row_scores_of, row_update
+from dask_mcsvm.solvers.kernels.jit import bare_by_type, bare_part
+from dask_mcsvm.solvers.kernels.margins import add_listed_margins, add_margins
+from dask_mcsvm.solvers.kernels.rows import row_scores, row_scores_of, row_update
 
 from .kernels import UNKNOWN, KernelFunction
 from .state import (

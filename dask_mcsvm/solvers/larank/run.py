@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from dask_mcsvm.checks import check_range, positive_range
 from dask_mcsvm.formulations.margins import EQUAL, Margins
-from dask_mcsvm.solvers._margins import for_kernels
-from dask_mcsvm.solvers._rows import as_rows, read_only
+from dask_mcsvm.solvers.kernels.margins import for_kernels
+from dask_mcsvm.solvers.kernels.rows import as_rows, read_only
 
 from .cache import Examples, block_values, provide_row
 from .certify import PatternPart, other_losses, pattern_part, seen_losses, settled_cost

@@ -16,10 +16,10 @@ import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.formulations.margins import EQUAL, Margins
-from dask_mcsvm.solvers._jit import kernel
-from dask_mcsvm.solvers._margins import move_scores, moved_by
-from dask_mcsvm.solvers._rows import as_rows, read_only
-from dask_mcsvm.solvers._steps import LOSSES
+from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.margins import move_scores, moved_by
+from dask_mcsvm.solvers.kernels.rows import as_rows, read_only
+from dask_mcsvm.solvers.kernels.steps import LOSSES
 
 from .newton import (
     ROWS_PER_FEATURE,
