@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.formulations._base import FloatArray, Formulation, Rows
+from dask_mcsvm.formulations.margins import dearest_rival
 
 # A variable nearer to its bound than this part of C_i counts as at it. alpha_{i, y_i} = -sum of
 # rivals misses C_i by rounding; without the slack an optimal block would show a violation of 1.
@@ -90,8 +91,8 @@ class CrammerSinger(Formulation):
         """The rival of a row is the first of those with the largest margin."""
         labels = np.asarray(y)
         alpha = self.upper(labels)
-        margins = np.where(self.own(labels), -1.0, self.margin_rows(labels))
-        alpha[np.arange(labels.size), np.argmax(margins, axis=1)] = -self.costs(labels.size)
+        rivals = [dearest_rival(self.margins, label, self.n_classes) for label in labels]
+        alpha[np.arange(labels.size), rivals] = -self.costs(labels.size)
         return alpha  # [CS-Z]
 
     def violations(self, alpha: npt.ArrayLike, X: Rows, y: npt.ArrayLike) -> FloatArray:

@@ -82,6 +82,15 @@ def margin_rows(margins: Margins, y: npt.ArrayLike, n_classes: int) -> FloatArra
     return rows
 
 
+def dearest_rival(margins: Margins, y: int, n_classes: int) -> int:
+    """The class with the largest margin from y, the first of those."""
+    if margins == EQUAL:
+        return int(y == 0)
+    (row,) = margin_rows(margins, [y], n_classes)
+    row[y] = -1.0
+    return int(np.argmax(row))
+
+
 def _paths(tree: MarginTree, label: int) -> FloatArray:
     """The excess for one class: up to a common node, and down from there."""
     node = chain = int(tree.node[label])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.formulations.margins import Margins
+from dask_mcsvm.formulations.margins import Margins, dearest_rival
 from dask_mcsvm.solvers.duals import DENSE_CLASSES, has_lists
 from dask_mcsvm.solvers.kernels.dual_variables import (
     SparseAlpha,
@@ -38,12 +38,9 @@ def optimum_without_features(formulation: str, y: int, C: float, k: int, margins
     form = FORMULATIONS[formulation]
     if form.starts_at_bound:
         return np.empty(0, np.int32), np.empty(0)  # stored as C - alpha = 0
-    classes = np.arange(k, dtype=np.int32)
     if form.loss_is_maximum:  # one rival has all of C
-        (alpha,) = form(k, 1.0, margins).zero_row_alpha([y])
-        held = np.flatnonzero(alpha)
-        held = held[np.argsort(held != y, kind="stable")].astype(np.int32)
-        return held, C * alpha[held]
+        return np.array([y, dearest_rival(margins, y, k)], np.int32), np.array([C, -C])
+    classes = np.arange(k, dtype=np.int32)
     if not form.has_own_variable:
         classes = np.delete(classes, y)
     return classes, np.full(classes.size, C)
