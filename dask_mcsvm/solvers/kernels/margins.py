@@ -6,10 +6,12 @@ own class is 0: its score stays.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import types
 
-from dask_mcsvm.formulations.margins import Margins, MarginTable, MarginTree
+from dask_mcsvm.formulations.margins import EQUAL, Margins, MarginTable, MarginTree
 
 from .jit import bare_by_type, kernel
 from .rows import read_only
@@ -17,7 +19,8 @@ from .rows import read_only
 
 def for_kernels(margins: Margins) -> Margins:
     """The same margins in arrays that kernels have one signature for."""
-    return margins if len(margins) == 0 else type(margins)(*map(read_only, margins))
+    parts: Any = margins
+    return margins if margins == EQUAL else type(parts)(*map(read_only, parts))
 
 
 def excess_of(margins, y, m):
