@@ -11,7 +11,7 @@ import scipy.sparse as sp
 TOLERANCE = 1e-12
 
 
-def solve(name, X, y, C, n_classes):
+def solve(name, X, y, C, n_classes, margins=None):
     """The optimal W and objective of a small problem.
 
     Parameters
@@ -23,6 +23,8 @@ def solve(name, X, y, C, n_classes):
     C : ndarray of shape (n,)
         Cost per example.
     n_classes : int
+    margins : ndarray of shape (n_classes, n_classes), optional
+        What the hinge between a class and a rival begins with, in place of 1.
 
     Returns
     -------
@@ -41,11 +43,14 @@ def solve(name, X, y, C, n_classes):
     slack_part = sp.coo_array(
         (-np.ones(n_hinges), (np.arange(n_hinges), slack_of_row)), shape=(n_hinges, n_slacks)
     )
+    offsets = np.ones(n_hinges)
+    if margins is not None:
+        offsets = np.concatenate([np.delete(margins[label], label) for label in y])
     blocks = [
-        [weight_part, slack_part],  # weights - slack <= -1
+        [weight_part, slack_part],  # weights - slack <= -offset
         [sp.coo_array((n_slacks, n_weights)), -sp.eye_array(n_slacks)],  # -slack <= 0
     ]
-    bounds = [-np.ones(n_hinges), np.zeros(n_slacks)]
+    bounds = [-offsets, np.zeros(n_slacks)]
     cones = [clarabel.NonnegativeConeT(n_hinges + n_slacks)]
     if name == "lee_lin_wahba":  # the columns of W sum to zero
         total = sp.kron(np.ones((1, n_classes)), sp.eye_array(n_features))

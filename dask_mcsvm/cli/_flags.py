@@ -42,6 +42,12 @@ FLAGS = (
         "class_weight", str, "balanced, or LABEL=WEIGHT, any number of times.",
         repeated=True, of=BOTH,
     ),
+    Flag(
+        "margins", click.Path(exists=True, dir_okay=False),
+        "JSON file of what mistakes cost: a matrix, {true: {predicted: cost}}, or a tree "
+        "{child: parent}.",
+        of=BOTH,
+    ),
     Flag("dtype", click.Choice(["float32", "float64"]), "Arithmetic [that of the rows].", of=BOTH),
     Flag("n_jobs", int, "Threads, -1 for all cores [1]."),
     Flag("checkpoint", click.Path(), "Folder that holds the state of the fit.", of=BOTH),

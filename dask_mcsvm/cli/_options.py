@@ -69,6 +69,8 @@ def parameters(chosen: dict[str, Any], classes: Any) -> dict[str, Any]:
             chosen[name] = _number_or_word(chosen[name])
     if "class_weight" in chosen:
         chosen["class_weight"] = _class_weight(chosen["class_weight"], classes)
+    if "margins" in chosen:
+        chosen["margins"] = _margins(chosen["margins"], classes)
     if "solver_options" in chosen:
         pairs = [_pair("--solver-options", text) for text in chosen["solver_options"]]
         chosen["solver_options"] = {name: _json_or_word(value) for name, value in pairs}
@@ -89,6 +91,30 @@ def _class_weight(given: tuple[str, ...], classes: Any) -> Any:
             )
         weights[by_text[label]] = _number_or_word(weight)
     return weights
+
+
+def _margins(path: str, classes: Any) -> Any:
+    """The costs in a file; its names are text, and those of classes become labels."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            given = json.load(file)
+    except ValueError as error:
+        raise Refused(f"--margins: {path} is no JSON ({error}).") from None
+    labels = {str(label): label for label in classes.tolist()}
+    if not isinstance(given, dict):
+        return given
+    if any(isinstance(costs, dict) for costs in given.values()):
+        if not all(isinstance(costs, dict) for costs in given.values()):
+            raise Refused(f"--margins: {path} is half a tree, half {{true: {{predicted: cost}}}}.")
+        return {
+            (labels.get(true, true), labels.get(name, name)): cost
+            for true, costs in given.items()
+            for name, cost in costs.items()
+        }
+    return {
+        labels.get(child, child): labels.get(parent, parent) if isinstance(parent, str) else parent
+        for child, parent in given.items()
+    }
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

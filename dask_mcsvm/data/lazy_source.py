@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
 from dask_mcsvm.checks import check_range, check_sparse, nullable_dtype, plain_labels
+from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.storage import Dataset, open_dataset
 
 from .lazy_input import (
@@ -149,7 +150,9 @@ class LazySource:
         square = sum(float(fact.weighted_squares.sum()) for fact in self.facts)
         return max(0.0, square / size - (total / size) ** 2)
 
-    def rows(self, C: float, *, tau: float, run: str, all_rows: bool = False) -> Rows:
+    def rows(
+        self, C: float, *, tau: float, run: str, all_rows: bool = False, margins: Margins = EQUAL
+    ) -> Rows:
         """The rows as solvers read them."""
         weights: Sequence[Delayed | None] = self.weights or [None] * len(self.X)
         shared = delayed(C * self.factors)
@@ -160,6 +163,7 @@ class LazySource:
         return row_blocks(
             self.X, self.codes, costs, sizes=self.sizes, n_features=self.n_features,
             n_classes=self.classes.size, dtype=self.dtype, tau=tau, run=run, all_rows=all_rows,
+            margins=margins,
         )  # fmt: skip
 
 

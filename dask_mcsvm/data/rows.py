@@ -12,8 +12,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import DataNode, Task, TaskRef
 
+from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.kernels.rows import as_rows, square_norms
 from dask_mcsvm.solvers.row_block import RowBlock, as_block
 
@@ -67,6 +68,7 @@ def row_blocks(
     tau: float,
     run: str,
     all_rows: bool = False,
+    margins: Margins = EQUAL,
 ) -> Rows:
     """Build the tasks that turn row chunks into blocks; computes nothing.
 
@@ -85,8 +87,12 @@ def row_blocks(
         Unique id of this fit, part of every task key.
     all_rows : bool
         Whether rows that cost 0 stay in their blocks.
+    margins : Margins
+        What mistakes cost.
     """
-    graph = sources([*X, *y, *C])
+    graph, costs = sources([*X, *y, *C]), ("margins", run)
+    if margins != EQUAL:
+        graph[costs] = DataNode(costs, margins)
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
     keys = []
     for c in range(len(sizes)):
@@ -95,6 +101,7 @@ def row_blocks(
             key, make_block, TaskRef(X[c].key), TaskRef(y[c].key), TaskRef(C[c].key),
             first=offsets[c], stop=offsets[c + 1], n_classes=n_classes, tau=tau,
             dtype=np.dtype(dtype), all_rows=all_rows,
+            margins=EQUAL if margins == EQUAL else TaskRef(costs),
         )  # fmt: skip
         keys.append(key)
     return Rows(
@@ -125,6 +132,7 @@ def make_block(
     tau: float,
     dtype: np.dtype[Any],
     all_rows: bool = False,
+    margins: Margins = EQUAL,
 ) -> RowBlock:
     """The rows first:stop of the whole set, which are this chunk; by default those that cost."""
     codes, n = np.asarray(y), stop - first
@@ -153,9 +161,6 @@ def make_block(
         codes.astype(np.int32, copy=False),
         costs,
         square,
+        margins,
     )
-    return (
-        block
-        if all_rows or (costs > 0).all()
-        else RowBlock._make(part[costs > 0] for part in block)
-    )
+    return block if all_rows or (costs > 0).all() else block.some(costs > 0)

@@ -12,6 +12,7 @@ from dask_mcsvm.data.row_source import RowSource
 from dask_mcsvm.data.validation import TrainingSet, is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.training import Problem, certify_primal
 
 # Objectives are sums of n float64 terms; what is smaller than this share of them is rounding.
@@ -59,6 +60,8 @@ class Trained:
         Sum of C_i per class: tells other labels or weights from those of the fit.
     square : float
         ||W||^2 as the fit left it: tells an edited W; nan for a file that does not say.
+    margins : Margins
+        What mistakes cost.
     """
 
     formulation: str
@@ -69,6 +72,7 @@ class Trained:
     n_given: int
     totals: npt.NDArray[np.float64]
     square: float = math.nan
+    margins: Margins = EQUAL
 
     def pose(self, data: TrainingSet) -> Problem:
         """The problem of the fit, from rows that are said to be the same."""
@@ -81,6 +85,7 @@ class Trained:
             n_classes=self.totals.size,
             formulation=self.formulation,
             tau=self.tau,
+            margins=self.margins,
         )
 
     def refuse_others(self, source: RowSource) -> None:

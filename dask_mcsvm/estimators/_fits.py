@@ -10,8 +10,10 @@ from typing import Any
 
 from dask_mcsvm.data.row_source import ArraySource, RowSource
 from dask_mcsvm.data.validation import TrainingSet, check_training_set, is_lazy
+from dask_mcsvm.estimators._margins import read_margins
 from dask_mcsvm.estimators._settings import Settings, plan_for, wants_blocks, wants_early_shrink
 from dask_mcsvm.estimators._warm import KeptAlpha
+from dask_mcsvm.formulations.margins import Margins
 from dask_mcsvm.training import (
     Fit,
     PassPlan,
@@ -32,6 +34,7 @@ class Posed:
     source: RowSource
     tau: float
     plan: Any
+    margins: Margins
     train: Callable[..., Fit]
 
 
@@ -78,16 +81,17 @@ def checked_tau(source: RowSource, settings: Settings) -> float:
 
 def pose_memory(data: TrainingSet, settings: Settings, last: KeptAlpha | None) -> Posed:
     """By sdm or splitting."""
+    margins = read_margins(settings.margins, data.classes)
     problem = Problem(
         data.rows, data.y, settings.C * data.weights, data.classes.size, settings.formulation,
-        checked_tau(data, settings),
+        checked_tau(data, settings), margins,
     )  # fmt: skip
     plan = plan_for(problem.rows, problem.C, problem.n_classes, data.dtype, settings)
     start = None if last is None else last.start_for(problem, data)
     if last is not None and plan.then == last.solver:
         plan = begun_by_second(plan)
     run = partial(train, problem, plan, n_jobs=settings.n_jobs, start=start)
-    return Posed(data, problem.tau, plan, run)
+    return Posed(data, problem.tau, plan, margins, run)
 
 
 def pose_passes(
@@ -112,12 +116,13 @@ def pose_passes(
     }  # fmt: skip
     row = solver_at(EARLY_SHRINK if shrinks else "shards", BY_CHUNKS, settings.formulation)
     row.chosen(settings.options)
+    margins = read_margins(settings.margins, source.classes)
     run = partial(row.make(), n_jobs=settings.n_jobs)
     if not shrinks:
         from dask_mcsvm.training.runs.block_minimization import cut_to_chunks  # imports Dask
 
         blocks = cut_to_chunks(blocks, settings.formulation)
-        run = partial(row.make(), formulation=settings.formulation)
+        run = partial(row.make(), formulation=settings.formulation, margins=margins)
     elif settings.solver == row.name:
         why = f"asked for by solver={row.name!r}"
     (n, d), k = blocks.shape, source.classes.size
@@ -126,7 +131,7 @@ def pose_passes(
         len(blocks.row_offsets) - 1, settings.memory_limit, row.name, settings.formulation,
     )  # fmt: skip
     tau = checked_tau(source, settings)
-    return Posed(source, tau, plan, partial(run, blocks, tau=tau, **how))
+    return Posed(source, tau, plan, margins, partial(run, blocks, tau=tau, **how))
 
 
 def pose_dask(
@@ -143,7 +148,9 @@ def pose_dask(
         X, y, sample_weight, classes, runner, class_weight=estimator.class_weight,
         dtype=settings.dtype, memory_limit=settings.memory_limit,
     )  # fmt: skip
-    problem = DaskProblem(source, settings.C, settings.formulation, checked_tau(source, settings))
+    margins = read_margins(settings.margins, source.classes)
+    tau = checked_tau(source, settings)
+    problem = DaskProblem(source, settings.C, settings.formulation, tau, margins)
     plan = make_dask_plan(
         n=source.n_given, d=source.n_features, nnz=source.nnz, counts=source.counts,
         chunks=len(source.sizes), mean_square=source.mean_square, cost_square=source.cost_square,
@@ -159,4 +166,4 @@ def pose_dask(
         train_on_dask, problem, plan, runner, keeping,
         seed_is_given=estimator.random_state is not None,
     )  # fmt: skip
-    return Posed(source, problem.tau, plan, run)
+    return Posed(source, tau, plan, margins, run)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from dask_mcsvm.estimators._larank_bench import Kept
 from dask_mcsvm.estimators._larank_settings import KERNELS
+from dask_mcsvm.estimators._margins import given_margins, stored_margins
 from dask_mcsvm.solvers.larank import ALL_OPERATIONS, SCHEDULES, Kernel, checked_state, rebuild
 from dask_mcsvm.storage import decode_classes
 
@@ -108,6 +109,7 @@ def read_file(
     run["kernel"] = kernel = Kernel(**_values("kernel: ", given, KERNEL))
     run |= {"dtype": np.dtype(run["dtype"]), "operations": ALL_OPERATIONS}
     classes = _classes(parts["classes"])
+    run["margins"] = stored_margins(arrays, classes.size)
     _agree("n_classes", run["n_classes"], classes.size)
     _agree("gamma_", saved["gamma_"], kernel.gamma)
     d = saved["n_features_in_"]
@@ -123,7 +125,8 @@ def read_file(
     state = checked_state(run, arrays | {"n_seen": parts["n_seen"]})
     highest = d if kernel.name == "precomputed" else LARGEST
     learned["support_"] = _support(arrays.get("support"), state["ids"], highest)
-    parameters = _parameters(names, parts["parameters"])
+    parameters = _parameters(names, {"margins": None, **parts["parameters"]})  # of 0.1 have none
+    parameters["margins"] = given_margins(parameters["margins"], arrays)
     return parameters, learned, Kept.of(rebuild(run, state))
 
 

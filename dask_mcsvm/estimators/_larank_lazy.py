@@ -40,8 +40,10 @@ def fit_chunks(
     gamma = resolve_gamma(settings, d, lambda: source.variance)
     costs_of(settings.C, source.factors)  # refuses what overflows
     total = float(costs_of(settings.C, source.totals).sum())
-    problem = DaskProblem(source, settings.C, "crammer_singer", 0.0)
-    parameters = parameters_of(settings, gamma, k=k, d=d, is_sparse=is_sparse, dtype=dtype)
+    parameters = parameters_of(
+        settings, gamma, classes=source.classes, d=d, is_sparse=is_sparse, dtype=dtype
+    )
+    problem = DaskProblem(source, settings.C, "crammer_singer", 0.0, parameters["margins"])
     plan = LaRankPlan(parameters, settings.aim(total), settings.shuffle, k)
     with progress(settings.verbose, settings.callbacks) as on_epoch:
         fit, run = train_larank_on_dask(

@@ -14,6 +14,7 @@ from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._larank_bench import Kept
 from dask_mcsvm.estimators._larank_file import OF_ONE_FIT, SAVED, read_file
 from dask_mcsvm.estimators._larank_settings import read_settings
+from dask_mcsvm.estimators._margins import margin_arrays, plain_margins, read_margins
 from dask_mcsvm.estimators._predict import Scored
 from dask_mcsvm.solvers.larank import Kernel, LaRank, kernel_matrix, norms_of
 from dask_mcsvm.storage import encode_classes, load_model, save_model
@@ -115,6 +116,7 @@ class LaRankModel(Scored):
 
     classes_: npt.NDArray[Any]
     n_features_in_: int
+    margins: Any
     support_: npt.NDArray[np.int64]
     support_vectors_: Any
     dual_coef_: Any
@@ -191,12 +193,13 @@ class LaRankModel(Scored):
         meta |= {"estimator": type(self).__name__, "n_seen": int(state.pop("n_seen"))}
         meta |= {"classes": encode_classes(self.classes_), "parameters": self._plain_parameters()}
         run = dict(self._run.parameters)
-        kernel = run.pop("kernel")
+        kernel, margins = run.pop("kernel"), run.pop("margins")
         run["dtype"] = np.dtype(run["dtype"]).name
         meta["run"] = run
         meta["kernel"] = [kernel.name, kernel.gamma, kernel.degree, kernel.coef0]
         meta["names"] = getattr(self, "feature_names_in_", np.array([])).tolist()
-        save_model(path, {**state, "support": self.support_}, meta, overwrite=overwrite)
+        arrays = {**state, "support": self.support_, **margin_arrays(margins, self.margins)}
+        save_model(path, arrays, meta, overwrite=overwrite)
 
     def _plain_parameters(self) -> dict[str, Any]:
         """Parameters as JSON has them; a generator and what belongs to one fit stay behind."""
@@ -210,6 +213,7 @@ class LaRankModel(Scored):
         weights = parameters["class_weight"]
         if isinstance(weights, dict):
             parameters["class_weight"] = [list(pair) for pair in weights.items()]
+        parameters["margins"] = plain_margins(self.margins)
         return parameters
 
     @classmethod
@@ -252,3 +256,4 @@ class LaRankModel(Scored):
             shown.random_state = 0  # settings draw a number, and nobody asked for one
         read_settings(shown)
         class_weights(shown.class_weight, classes, np.ones(classes.size))
+        read_margins(shown.margins, classes)

@@ -21,6 +21,7 @@ from dask_mcsvm.data.validation import (
     saying_what_to_type,
 )
 from dask_mcsvm.errors import bad_parameter
+from dask_mcsvm.estimators._margins import read_margins
 from dask_mcsvm.estimators._settings import check_kept, read_path
 from dask_mcsvm.solvers.larank import TAU, Aim, Kernel
 
@@ -55,6 +56,7 @@ class Settings:
     callbacks: tuple[Callable[[dict[str, Any]], object], ...]
     verbose: int
     seed: int
+    margins: Any = None
 
     def aim(self, total_cost: float) -> Aim:
         """When the fit is good enough; C_i sum up to `total_cost`."""
@@ -100,6 +102,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_verbose(estimator.verbose),
         seed=draw_seed(estimator.random_state),
+        margins=estimator.margins,
     )
 
 
@@ -198,12 +201,18 @@ def costs_of(C: float, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float
 
 
 def parameters_of(
-    settings: Settings, gamma: float, *, k: int, d: int, is_sparse: bool, dtype: np.dtype[Any]
+    settings: Settings,
+    gamma: float,
+    *,
+    classes: npt.NDArray[Any],
+    d: int,
+    is_sparse: bool,
+    dtype: np.dtype[Any],
 ) -> dict[str, Any]:
     """Of the `LaRank` to train."""
     name = settings.kernel
     return {
-        "n_classes": k,
+        "n_classes": classes.size,
         "n_features": d,
         "is_sparse": is_sparse,
         "dtype": dtype,
@@ -213,4 +222,5 @@ def parameters_of(
         "schedule": settings.schedule,
         "max_support": settings.max_support,
         "cache_bytes": settings.cache_bytes,
+        "margins": read_margins(settings.margins, classes),
     }

@@ -42,7 +42,7 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
         )
     trained.refuse_others(source)
     run = uuid.uuid4().hex[:12]
-    rows = source.rows(trained.C, tau=trained.tau, run=run)
+    rows = source.rows(trained.C, tau=trained.tau, run=run, margins=trained.margins)
     primal = _primal(
         rows.graph, rows.keys, estimator.coef_, estimator.intercept_, trained.formulation,
         trained.tau, runner, run,
@@ -55,7 +55,7 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
 def primal_of_rows(problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> float:
     """P(W) of rows in memory and a coef (k, d) in files, of which only parts are in memory."""
     run = uuid.uuid4().hex[:12]
-    graph, blocks = memory_block(problem.rows, problem.y, problem.C, run)
+    graph, blocks = memory_block(problem.rows, problem.y, problem.C, problem.margins, run)
     return _primal(
         graph, blocks, coef, intercept, problem.formulation, problem.tau, find_runner(), run
     )

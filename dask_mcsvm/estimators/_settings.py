@@ -24,6 +24,7 @@ from dask_mcsvm.data.validation import (
     is_dataset,
 )
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
+from dask_mcsvm.estimators._margins import refuse_margins
 from dask_mcsvm.formulations import FORMULATIONS, formulation_name
 from dask_mcsvm.progress import Record, line_of, listening
 from dask_mcsvm.training import (
@@ -60,6 +61,8 @@ class Settings:
     callbacks: tuple[Callable[[dict[str, Any]], object], ...]
     verbose: int
     seed: int
+    #: As given: they are read when the classes are known.
+    margins: Any = None
     carry: str | None = None
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
@@ -77,8 +80,10 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
     """
     solver = check_choice("solver", estimator.solver, ("auto", *SOLVERS))
     _check_kind(estimator, solver, lazy)
+    formulation = formulation_name(estimator.formulation)
+    refuse_margins(estimator.margins, formulation)
     return Settings(
-        formulation=formulation_name(estimator.formulation),
+        formulation=formulation,
         solver=solver,
         C=check_number("C", estimator.C, above=0.0, example="C=1.0"),
         tol=check_number("tol", estimator.tol, at_least=0.0, example="tol=1e-3"),
@@ -97,6 +102,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_verbose(estimator.verbose),
         seed=draw_seed(estimator.random_state),
+        margins=estimator.margins,
     )
 
 

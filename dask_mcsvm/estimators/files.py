@@ -26,6 +26,12 @@ from dask_mcsvm.estimators._file_checks import (
     check_versions,
     check_weights,
 )
+from dask_mcsvm.estimators._margins import (
+    given_margins,
+    margin_arrays,
+    plain_margins,
+    stored_margins,
+)
 from dask_mcsvm.estimators._model import refuse_files
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import (
@@ -52,6 +58,7 @@ LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "dask", "zarr")
 class ModelFile:
     """`save`, `load` and `to_linear_svc` of LinearMCSVC."""
 
+    margins: Any
     coef_: Any
     intercept_: npt.NDArray[Any]
     classes_: npt.NDArray[Any]
@@ -104,6 +111,7 @@ class ModelFile:
         check_is_fitted(self)
         trained = self._trained
         arrays = {"intercept": self.intercept_, "class_totals": trained.totals}
+        arrays |= margin_arrays(trained.margins, self.margins)
         parts: Any = ()
         widths = None
         if is_lazy(self.coef_):  # one part after another: together they may not fit
@@ -168,7 +176,7 @@ class ModelFile:
             )
         model = cls()
         try:
-            _set_parameters(model, meta["parameters"], path)
+            _set_parameters(model, meta["parameters"], arrays, path)
             if "parts" in meta:
                 arrays["W"] = _weights_in_parts(path, meta, stamps)
             vars(model).update(_fitted(arrays, meta))
@@ -247,7 +255,8 @@ def stored_parameters(model: Any) -> dict[str, Any]:
         given["random_state"] = None
     if given["dtype"] is not None:
         given["dtype"] = np.dtype(given["dtype"]).name
-    return {name: _stored(value) for name, value in given.items() if name not in NOT_STORED}
+    stored = {name: _stored(value) for name, value in given.items() if name not in NOT_STORED}
+    return stored | {"margins": plain_margins(given["margins"])}
 
 
 def _stored(value: Any) -> Any:
@@ -273,14 +282,20 @@ def _names(names: Any) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
-def _set_parameters(model: Any, stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+def _set_parameters(
+    model: Any,
+    stored: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    path: str | os.PathLike[str],
+) -> None:
     strangers = sorted(set(stored) - set(model.get_params(deep=False)))
     if strangers:
         raise ModelFormatError(
             f"{os.fspath(path)}: has the parameter {strangers[0]!r}, which this release does not "
             "know; load it with the release that saved it, or a later one."
         )
-    model.set_params(**{name: _loaded(value) for name, value in stored.items()})
+    given = {name: _loaded(value) for name, value in stored.items() if name != "margins"}
+    model.set_params(**given, margins=given_margins(stored.get("margins"), arrays))
 
 
 def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,6 +324,7 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
                 "class_weight": _loaded(trained["class_weight"]),
                 "dtype": np.dtype(trained["dtype"]),
                 "totals": totals,
+                "margins": stored_margins(arrays, classes.size),
             }
         ),
     }

@@ -78,6 +78,8 @@ class LaRankSVC(Shown, CallbackSupportMixin, LaRankModel, ClassifierMixin, BaseE
         Go on from the checkpoint, if there is one; it must be of the same data and parameters.
     class_weight : dict, "balanced" or None
         Factor of C per class; "balanced" is not for `partial_fit`, which does not see all rows.
+    margins : array-like of shape (n_classes, n_classes), dict or None
+        What a mistake costs, as in `LinearMCSVC`. `partial_fit` fixes it in its first call.
     dtype : {"float32", "float64"} or None
         Of rows, weights and cached kernel values. None keeps float64, all else is float32.
     callbacks : tuple of callable
@@ -153,6 +155,7 @@ class LaRankSVC(Shown, CallbackSupportMixin, LaRankModel, ClassifierMixin, BaseE
         checkpoint: Any = None,
         resume: bool = False,
         class_weight: Any = None,
+        margins: Any = None,
         dtype: Any = None,
         callbacks: Any = (),
         verbose: int = 0,
@@ -173,6 +176,7 @@ class LaRankSVC(Shown, CallbackSupportMixin, LaRankModel, ClassifierMixin, BaseE
         self.checkpoint = checkpoint
         self.resume = resume
         self.class_weight = class_weight
+        self.margins = margins
         self.dtype = dtype
         self.callbacks = callbacks
         self.verbose = verbose
@@ -371,7 +375,7 @@ def _start(
     if weights is not None and data.kept is not None:
         weights = weights[data.kept]
     gamma = resolve_gamma(settings, rows.shape[1], lambda: variance_of(rows, weights))
-    shape = {"k": data.classes.size, "d": rows.shape[1], "is_sparse": sp.issparse(rows)}
+    shape = {"classes": data.classes, "d": rows.shape[1], "is_sparse": sp.issparse(rows)}
     return LaRank(**parameters_of(settings, gamma, dtype=rows.dtype, **shape)), gamma
 
 

@@ -72,6 +72,12 @@ class LinearMCSVC(
     class_weight : dict, "balanced" or None
         Factor of C per class, 1 for classes that a dict leaves out. "balanced" is inversely
         proportional to the sum of `sample_weight` in the class.
+    margins : array-like of shape (n_classes, n_classes), dict or None
+        What a mistake costs, 1 by default: the margin by which a row of class y has to score its
+        own class above m. A matrix with [y, m] in the order of `classes_` and a diagonal of 0; or
+        ``{(true, predicted): cost}``, 1 for all other pairs; or a tree ``{child: parent}`` of
+        classes and names of groups: the length of the path between two classes over that of the
+        longest. For Crammer-Singer and Weston-Watkins.
     dtype : {"float32", "float64"} or None
         Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in
         float32, which halves memory and reaches a relative gap of about 1e-5.
@@ -169,6 +175,7 @@ class LinearMCSVC(
         fit_intercept: bool = True,
         intercept_scaling: float | str = 1.0,
         class_weight: Any = None,
+        margins: Any = None,
         dtype: Any = None,
         n_jobs: int | None = None,
         warm_start: bool = False,
@@ -189,6 +196,7 @@ class LinearMCSVC(
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
+        self.margins = margins
         self.dtype = dtype
         self.n_jobs = n_jobs
         self.warm_start = warm_start
@@ -322,6 +330,7 @@ class LinearMCSVC(
         trained = Trained(
             formulation=formulation, C=settings.C, tau=posed.tau, class_weight=self.class_weight,
             dtype=source.dtype, n_given=source.n_given, totals=settings.C * source.totals,
+            margins=posed.margins,
         )  # fmt: skip
         self._remember(source.classes, source.features, plan, fit, trained)
         if fit.alpha is None or not isinstance(source, TrainingSet):

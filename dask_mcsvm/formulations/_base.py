@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dask_mcsvm.formulations.margins import BLOCK_VALUES, EQUAL, Margins, margin_rows
+
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 # An ndarray or a SciPy CSR matrix or array; both know `@`, `.T` and row slices.
@@ -48,10 +50,13 @@ class Formulation(ABC):
         k, at least 2.
     C : float or ndarray of shape (n,)
         Cost of a unit of loss, finite and not negative; one number, or one per example.
+    margins : Margins
+        Delta(y, m), what a mistake costs; 1 by default. Only where `has_margins`.
     """
 
     n_classes: int
     C: float | npt.NDArray[np.floating]
+    margins: Margins = EQUAL
 
     #: What users may type for the long name, and what the names of tasks begin with.
     short_name: ClassVar[str]
@@ -77,6 +82,8 @@ class Formulation(ABC):
     classes_are_independent: ClassVar[bool] = False
     #: `tol` is a share of what training can gain, P(0) - D, not of P.
     gap_by_gain: ClassVar[bool] = False
+    #: The margin between two classes may be another number than 1.
+    has_margins: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.n_classes < 2:
@@ -86,6 +93,8 @@ class Formulation(ABC):
             raise ValueError(f"C has shape {C.shape}; use a number or an array of shape (n,).")
         if not np.all(np.isfinite(C) & (C >= 0)):
             raise ValueError(f"C={self.C}; every cost must be finite and at least 0.")
+        if self.margins != EQUAL and not self.has_margins:
+            raise ValueError(f"{self.title} has no margins between two classes.")
 
     # What differs between formulations.
 
@@ -143,7 +152,7 @@ class Formulation(ABC):
     @staticmethod
     @abstractmethod
     def loss_at_zero(n_classes: int) -> float:
-        """Loss of one example whose scores are all 0."""
+        """Loss of one example whose scores are all 0, where all margins are 1."""
 
     # What is the same for all of them.
 
@@ -158,6 +167,20 @@ class Formulation(ABC):
         """[m = y_i], shape (n, k)."""
         mask: BoolArray = np.arange(self.n_classes) == np.asarray(y)[:, None]
         return mask
+
+    def margin_rows(self, y: npt.ArrayLike) -> FloatArray:
+        """Delta(y_i, m), shape (n, k); 0 where m = y_i."""
+        return margin_rows(self.margins, y, self.n_classes)
+
+    def losses_at_zero(self, y: npt.ArrayLike) -> FloatArray:
+        """Unweighted loss per example whose scores are all 0, shape (n,)."""
+        labels, k = np.asarray(y), self.n_classes
+        if self.margins == EQUAL:
+            return np.full(labels.size, self.loss_at_zero(k))
+        classes, number = np.unique(labels, return_inverse=True)
+        blocks = np.array_split(classes, 1 + classes.size * k // BLOCK_VALUES)
+        found = [self.losses_from_scores(np.zeros((part.size, k)), part) for part in blocks]
+        return np.concatenate(found)[number]
 
     def scores(self, W: npt.ArrayLike, X: Rows) -> FloatArray:
         """w_m . x_i, shape (n, k)."""
@@ -198,7 +221,7 @@ class Formulation(ABC):
         return self.primal(self.weights(alpha, X, y), X, y) - self.dual(alpha, X, y)  # [GAP]
 
     def primal_at_zero(self, n_examples: int) -> float:
-        """P(0), the sum of C_i times the loss of a zero score vector."""
+        """P(0), the sum of C_i times the loss of a zero score vector, if all margins are 1."""
         return self.loss_at_zero(self.n_classes) * float(np.sum(self.costs(n_examples)))
 
     def fill_zero_rows(self, alpha: npt.ArrayLike, X: Rows, y: npt.ArrayLike) -> FloatArray:

@@ -13,7 +13,7 @@ from dask_mcsvm.formulations._base import BoolArray, FloatArray, Formulation, Ro
 class BoxFormulation(Formulation):
     """Shared by Weston-Watkins, Lee-Lin-Wahba and one-vs-rest.
 
-    [BOX-D]  l_i(alpha_i) = sum_m alpha_im,  0 <= alpha_im <= C_i
+    [BOX-D]  l_i(alpha_i) = sum_m alpha_im, or [WW-D],  0 <= alpha_im <= C_i
     [BOX-V]  v_im = max(0, -g_im) where alpha_im < C_i, max(0, g_im) where alpha_im > 0
     [BOX-Z]  x_i = 0: alpha_im = C_i for every variable of the row
     """

@@ -1,11 +1,12 @@
 """Crammer and Singer: only the nearest rival class costs something."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.formulations._base import FloatArray, Formulation, Rows
+from dask_mcsvm.formulations.margins import dearest_rival
 
 # A variable nearer to its bound than this part of C_i counts as at it. alpha_{i, y_i} = -sum of
 # rivals misses C_i by rounding; without the slack an optimal block would show a violation of 1.
@@ -16,15 +17,17 @@ BOUND_SLACK = 1e-10
 class CrammerSinger(Formulation):
     """Hinge of the strongest rival (Crammer and Singer, 2001).
 
-    [CS-P]  P(W) = 1/2 ||W||^2 + sum_i C_i max(0, max_{m != y_i} 1 + (w_m - w_{y_i}).x_i)
-    [CS-D]  D(alpha) = -sum_i sum_{m != y_i} alpha_im - 1/2 ||W(alpha)||^2,
+    Delta(y, m) is 1, or the margin asked for between m and y; Delta(y, y) = 0.
+
+    [CS-P]  P(W) = 1/2 ||W||^2 + sum_i C_i max_m Delta(y_i, m) + (w_m - w_{y_i}).x_i
+    [CS-D]  D(alpha) = -sum_im Delta(y_i, m) alpha_im - 1/2 ||W(alpha)||^2,
             alpha_im <= C_i [m = y_i],  sum_m alpha_im = 0
     [CS-W]  w_m = sum_i alpha_im x_i
-    [CS-G]  g_im = w_m.x_i + [m != y_i]
+    [CS-G]  g_im = w_m.x_i + Delta(y_i, m)
     [CS-S]  alpha_im <- C_i [m = y_i] - p_m,  p the projection of
             u_m = C_i [m = y_i] - alpha_im + g_im / A_i onto {p >= 0, sum_m p_m = C_i}
     [CS-V]  v_i = max_m g_im - min_{m: alpha_im < C_i [m = y_i]} g_im  (< beyond rounding)
-    [CS-Z]  x_i = 0: alpha_{i, y_i} = C_i and one rival -C_i
+    [CS-Z]  x_i = 0: alpha_{i, y_i} = C_i and the rival with the largest margin -C_i
 
     References
     ----------
@@ -36,6 +39,7 @@ class CrammerSinger(Formulation):
     loss_is_maximum = True
     compares_with_own = True
     has_own_variable = True
+    has_margins = True
     rival_sign = 1
 
     @staticmethod
@@ -52,10 +56,11 @@ class CrammerSinger(Formulation):
         return losses
 
     def dual_linear(self, alpha: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        return -self._rival_sums(np.asarray(alpha, dtype=np.float64), y)  # [CS-D]
+        values = np.asarray(alpha, dtype=np.float64)
+        return -self._rival_sums(values * self.margin_rows(y), y)  # [CS-D]
 
     def gradients(self, scores: FloatArray, y: npt.ArrayLike) -> FloatArray:
-        return np.where(self.own(y), scores, scores + 1.0)  # [CS-G]
+        return scores + self.margin_rows(y)  # [CS-G]
 
     def upper(self, y: npt.ArrayLike) -> FloatArray:
         """C_i [m = y_i], shape (n, k)."""
@@ -83,10 +88,11 @@ class CrammerSinger(Formulation):
         return np.where(own, (0.0 - self._rival_sums(rivals, y))[:, None], rivals)
 
     def zero_row_alpha(self, y: npt.ArrayLike) -> FloatArray:
-        """The rival of a row is class 0, or class 1 where y_i = 0."""
+        """The rival of a row is the first of those with the largest margin."""
         labels = np.asarray(y)
         alpha = self.upper(labels)
-        alpha[np.arange(labels.size), np.where(labels == 0, 1, 0)] = -self.costs(labels.size)
+        rivals = [dearest_rival(self.margins, label, self.n_classes) for label in labels]
+        alpha[np.arange(labels.size), rivals] = -self.costs(labels.size)
         return alpha  # [CS-Z]
 
     def violations(self, alpha: npt.ArrayLike, X: Rows, y: npt.ArrayLike) -> FloatArray:
@@ -101,7 +107,7 @@ class CrammerSinger(Formulation):
     def block_step(
         self, alpha_i: FloatArray, scores_i: FloatArray, sq_norm: float, y_i: int, C_i: float
     ) -> FloatArray:
-        one = CrammerSinger(self.n_classes, C_i)
+        one = replace(self, C=C_i)
         g = one.gradients(scores_i[None], [y_i])[0]
         upper = one.upper([y_i])[0]
         # The projection ignores a constant, and g / A of a short row would swallow alpha's digits.

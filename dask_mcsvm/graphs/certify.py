@@ -24,8 +24,11 @@ from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.data.rows import Graph, Key
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations.margins import cut
 from dask_mcsvm.solvers.groups.blocks import placed
 from dask_mcsvm.solvers.groups.independent import add_group_losses, add_own_scores
+from dask_mcsvm.solvers.kernels.margins import for_kernels
+from dask_mcsvm.solvers.kernels.rows import read_only
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.run import square_sum
@@ -142,7 +145,11 @@ def look_at_part(
     """Add what the classes of this part cost."""
     seen = begin(block, before, formulation)
     data, loss = placed(block, classes).data(tau), LOSSES[formulation](classes.size)
-    add_group_losses(loss, data.rows, data.y, data.tau, part.W, seen.own, seen.rivals)
+    margins = for_kernels(cut(block.margins, None, classes))
+    add_group_losses(
+        loss, data.rows, data.y, data.tau, read_only(block.y), margins, part.W, seen.own,
+        seen.rivals,
+    )  # fmt: skip
     return seen
 
 

@@ -22,6 +22,7 @@ from dask.task_spec import DataNode, List, Task, TaskRef
 from dask_mcsvm.data.rows import Graph, Key, sources
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.formulations import FORMULATIONS, Tally
+from dask_mcsvm.formulations.margins import Margins
 from dask_mcsvm.solvers.groups.blocks import GroupWeights
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.storage import read_part, write_part
@@ -149,12 +150,16 @@ def primal_in_parts(
 
 
 def memory_block(
-    X: Any, y: npt.NDArray[np.int32], C: npt.NDArray[np.float64], run: str
+    X: Any,
+    y: npt.NDArray[np.int32],
+    C: npt.NDArray[np.float64],
+    margins: Margins,
+    run: str,
 ) -> tuple[Graph, list[Key]]:
     """Rows (n, d) in memory, their codes and costs (n,), as the row block of a certificate."""
     key: Key = ("certify-rows", run)
     # No step is taken, so the squares of the rows are not needed.
-    block = RowBlock(np.arange(y.size), X, y, C, np.zeros(y.size))
+    block = RowBlock(np.arange(y.size), X, y, C, np.zeros(y.size), margins)
     return {key: DataNode(key, block)}, [key]
 
 

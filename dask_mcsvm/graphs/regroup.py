@@ -16,7 +16,6 @@ import scipy.sparse as sp
 from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.data.rows import Graph, Key, Rows
-from dask_mcsvm.solvers.groups.blocks import take
 from dask_mcsvm.solvers.groups.schedule import Groups
 from dask_mcsvm.solvers.row_block import RowBlock
 
@@ -110,7 +109,7 @@ def split_rows(block: RowBlock, where: npt.NDArray[np.int32]) -> tuple[RowBlock,
     order = np.argsort(group, kind="stable")
     cuts = np.searchsorted(group[order], np.arange(1, where.max() + 1))
     # Rows taken by number are copies: a part must not keep the whole chunk in memory.
-    return tuple(take(block, rows) for rows in np.split(order, cuts))
+    return tuple(block.some(rows) for rows in np.split(order, cuts))
 
 
 def pick_part(parts: tuple[RowBlock, ...], g: int) -> RowBlock:
@@ -127,4 +126,5 @@ def join_blocks(parts: Sequence[RowBlock]) -> RowBlock:
         np.concatenate([part.y for part in parts]),
         np.concatenate([part.C for part in parts]),
         np.concatenate([part.square for part in parts]),
+        parts[0].margins,
     )

@@ -116,13 +116,20 @@ class Rounds:
                 own.append(TaskRef(key))
             key = state[f"weights-{g}"] = ("ww-start-weights", self.run, g)
             shape = self.rows.n_features + 1, len(group)
-            graph[key] = Task(key, start_group, List(*own), shape=shape, dtype=self.rows.dtype)
+            rows_here = List(*map(TaskRef, self.blocks[g]))
+            graph[key] = Task(
+                key, start_group, List(*own), rows_here, classes=self._classes(g),
+                n_classes=self.rows.n_classes, shape=shape, dtype=self.rows.dtype,
+            )  # fmt: skip
             tallies.append(pick(graph, ("ww-start-tally", *key[1:]), key, 1))
         for members in self._pairs():
-            sizes = [len(self.groups[g]) for g in members]
+            classes = [self._classes(g) for g in members]
             for step in range(self._steps(members)):
                 key = ("ww-start", self.run, *members, step)
-                graph[key] = Task(key, start_pair, *self._rows_of(members, step), sizes=sizes)
+                graph[key] = Task(
+                    key, start_pair, *self._rows_of(members, step), classes=classes,
+                    n_classes=self.rows.n_classes,
+                )  # fmt: skip
                 name = duals_name(members, step)
                 state[name] = pick(graph, ("ww-start-duals", *key[1:]), key, 0)
                 tallies.append(pick(graph, ("ww-start-tally", *key[1:]), key, 1))

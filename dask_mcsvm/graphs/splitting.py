@@ -29,6 +29,7 @@ from dask.task_spec import List, Task, TaskRef
 from dask_mcsvm.data.rows import Graph, Key, Rows
 from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally
 from dask_mcsvm.solvers.duals import Duals
+from dask_mcsvm.solvers.kernels.margins import for_kernels
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.shard import Shard
 from dask_mcsvm.solvers.splitting.blas import one_blas_thread
@@ -351,9 +352,11 @@ def pass_rows(chunks: Chunks, before: Multipliers, request: Request, newton: New
 def row_parts(chunks: Chunks, newton: Newton) -> Iterator[tuple[BlockRows, slice]]:
     """The rows of each chunk as the solver takes them, and their places in the block."""
     first = 0
-    for ids, X, y, C, square in chunks:
+    for ids, X, y, C, square, margins in chunks:
         parts = penalty_parts(square, newton.square)
-        rows = BlockRows(X, y, C, ids, parts, newton.tau, newton.formulation, newton.k)
+        rows = BlockRows(
+            X, y, C, ids, parts, newton.tau, newton.formulation, newton.k, for_kernels(margins)
+        )
         yield rows, slice(first, first + y.size)
         first += y.size
 

@@ -151,6 +151,8 @@ def _tiles(run: Run) -> str:
             ),
             (f"{run.scores.macro_f1:.3f}", "macro F1", ""),
         ]
+    if run.cost is not None:
+        tiles.append((f"{run.cost:.3g}", "expected cost of a label", ""))
     tiles.append((*run.size, ""))
     inner = "".join(
         f'<div class="tile {kind}"><b>{escape(value)}</b><span>{escape(label)}</span></div>'

@@ -38,6 +38,8 @@ class Run:
         Tasks, bytes moved; empty for a fit in memory.
     n_groups : int
         Class groups that met in rounds; 0 if there were none.
+    cost : float, optional
+        What a label costs on average, of rows scored by a model with `margins`.
     """
 
     formulation: str
@@ -63,6 +65,7 @@ class Run:
     versions: dict[str, str]
     notes: dict[str, Any]
     scores: Scores | None
+    cost: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -117,6 +120,7 @@ def run_of(model: Any, scores: Scores | None) -> Run:
         versions=versions,
         notes=_notes(getattr(model, "notes_", {})),
         scores=scores,
+        cost=None if scores is None else scores.expected_cost(model),
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_mcsvm.formulations.margins import EQUAL, margin_rows
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -61,6 +63,25 @@ class Scores:
     def macro_f1(self) -> float:
         """Mean F1 of the labels that are `seen`, as `sklearn.metrics.f1_score` has it."""
         return float(self.f1[self.seen].mean())
+
+    def expected_cost(self, model: Any) -> float | None:
+        """What a label costs on average by the margins of a fitted model; None without them.
+
+        A row whose label the model does not know costs 1.
+        """
+        margins = getattr(getattr(model, "_trained", None), "margins", EQUAL)
+        if margins == EQUAL:
+            return None
+        classes = model.classes_.tolist()
+        places = {label: place for place, label in enumerate(classes)}
+        total = 0.0
+        for true, guess, rows in self.mistakes:
+            if true in places:
+                costs = margin_rows(margins, [places[true]], len(classes))[0]
+                total += rows * float(costs[places[guess]])
+            else:
+                total += rows
+        return total / self.n
 
     def as_dict(self, n_mistakes: int = 10) -> dict[str, Any]:
         """The figures as JSON values, with the most frequent mistakes."""

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.checks import check_sparse
+from dask_mcsvm.formulations.margins import EQUAL, Margins
+from dask_mcsvm.solvers.kernels.margins import for_kernels
 from dask_mcsvm.solvers.kernels.rows import as_rows, read_only
 from dask_mcsvm.solvers.sdm.sweeps import Data
 
@@ -21,6 +23,7 @@ class RowBlock(NamedTuple):
     y: npt.NDArray[np.int32]  # (m,) code of the row's class, or its place in a group of classes
     C: npt.NDArray[np.float64]  # (m,)
     square: npt.NDArray[np.float64]  # (m,) ‖x_i‖² + tau²
+    margins: Margins = EQUAL  # between all classes, or those of a group
 
     def data(self, tau: float) -> Data:
         """What kernels take."""
@@ -31,7 +34,13 @@ class RowBlock(NamedTuple):
             read_only(self.C.astype(dtype)),
             read_only(self.square),
             dtype.type(tau),
+            for_kernels(self.margins),
         )
+
+    def some(self, rows: npt.NDArray[Any]) -> RowBlock:
+        """Some of the rows, by number or by a mask, copied."""
+        ids, X, y, C, square = (part[rows] for part in self[:5])
+        return self._replace(ids=ids, X=X, y=y, C=C, square=square)
 
 
 def as_block(X: Any, dtype: np.dtype[Any]) -> Any:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.formulations.margins import EQUAL, Margins
 
 from .plan import TRIAL, Plan, matrix_epochs
 
@@ -60,6 +61,8 @@ class Problem:
         The long name.
     tau : float
         Value of the constant feature; 0.0 without an intercept.
+    margins : Margins
+        What mistakes cost.
     """
 
     rows: np.ndarray | sp.csr_array
@@ -68,6 +71,7 @@ class Problem:
     n_classes: int
     formulation: str
     tau: float
+    margins: Margins = EQUAL
 
     @cached_property
     def primal_at_zero(self) -> float:

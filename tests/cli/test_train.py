@@ -1,6 +1,7 @@
 """``dask mcsvm fit`` and ``path``: the same models as in Python, and what they say."""
 
 import inspect
+import json
 import re
 import uuid
 from pathlib import Path
@@ -12,7 +13,9 @@ from cli.conftest import rows
 
 import dask_mcsvm
 from dask_mcsvm import LaRankSVC, LinearMCSVC
+from dask_mcsvm.cli._console import Refused
 from dask_mcsvm.cli._flags import ESTIMATORS, FLAGS, FORMULATIONS
+from dask_mcsvm.cli._options import parameters
 from dask_mcsvm.formulations import FORMULATIONS as ALL_FORMULATIONS
 from dask_mcsvm.storage import open_dataset, write_dataset
 
@@ -293,3 +296,28 @@ def test_path_refuses_bad_lists(refuses, data):
     assert refuses(*given, "1", "--validation", "no.zarr") == (
         "no.zarr: there is no dataset here; check the path, or make one with dask mcsvm convert."
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        ([[0, 2], [1, 0]], [[0, 2], [1, 0]]),
+        ({"3": {"7": 4.0}}, {(3, 7): 4.0}),
+        ({"3": "odd", "7": "odd", "odd": "all"}, {3: "odd", 7: "odd", "odd": "all"}),
+    ],
+)
+def test_margins_are_a_json_file_of_names(given, needed, tmp_path):
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(given))
+    assert parameters({"margins": str(path)}, np.array([3, 7])) == {"margins": needed}
+
+
+def test_margins_that_are_no_json_are_refused(tmp_path):
+    path = tmp_path / "costs.json"
+    path.write_text("a: b")
+    message = f"--margins: {path} is no JSON (Expecting value: line 1 column 1 (char 0))."
+    with pytest.raises(Refused, match=f"^{re.escape(message)}$"):
+        parameters({"margins": str(path)}, np.array([3, 7]))
+    path.write_text('{"3": {"7": 1}, "7": "odd"}')
+    with pytest.raises(Refused, match=r"is half a tree, half \{true: \{predicted: cost\}\}\.$"):
+        parameters({"margins": str(path)}, np.array([3, 7]))

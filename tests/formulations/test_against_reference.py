@@ -5,6 +5,7 @@ import pytest
 from reference import solve
 
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations.margins import make_table
 
 N_CLASSES = 4
 
@@ -61,3 +62,17 @@ class TestReference:
         assert svm.primal(svm.weights(alpha, X, y), X, y) == pytest.approx(objective, rel=1e-6)
         np.testing.assert_allclose(svm.weights(alpha, X, y), W, atol=1e-3)
         assert np.max(svm.violations(alpha, X, y)) < 1e-3
+
+
+@pytest.mark.parametrize("name", [n for n in FORMULATIONS if FORMULATIONS[n].has_margins])
+def test_steps_with_margins_reach_the_reference(name):
+    X, y, costs = small_problem(name, 0.3)
+    margins = np.random.default_rng(3).uniform(0, 3, size=(N_CLASSES, N_CLASSES))
+    np.fill_diagonal(margins, 0.0)
+    W, objective = solve(name, X, y, costs, N_CLASSES, margins)
+    svm = FORMULATIONS[name](N_CLASSES, costs, make_table(margins))
+    assert svm.primal(W, X, y) == pytest.approx(objective, rel=1e-10)
+    alpha = cyclic_ascent(svm, X, y, max_sweeps=2000, target=1e-8 * objective)
+    assert svm.feasible(alpha, y)
+    assert svm.dual(alpha, X, y) == pytest.approx(objective, rel=1e-6)
+    np.testing.assert_allclose(svm.weights(alpha, X, y), W, atol=1e-3)

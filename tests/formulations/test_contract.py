@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dask_mcsvm.formulations import CrammerSinger, LeeLinWahba, OneVsRest, WestonWatkins
+from dask_mcsvm.formulations.margins import make_table, margin_rows
 
 # The contract's methods run under four subclasses on purpose; nothing is shared between them.
 quick = settings(
@@ -371,3 +372,68 @@ class TestOneVsRest(FormulationContract):
         other = self.random_alpha(p, np.random.default_rng(p.seed + 1))
         other[:, 0] = alpha[:, 0]
         np.testing.assert_array_equal(svm.weights(other, p.X, p.y)[:, 0], W[:, 0])
+
+
+def some_margins(n_classes):
+    """Margins in quarters, so that sums are exact; not symmetric, some zero."""
+    values = np.random.default_rng(n_classes).integers(8, size=(n_classes, n_classes)) / 4
+    np.fill_diagonal(values, 0.0)
+    return values
+
+
+class MarginContract(FormulationContract):
+    """The same where a mistake costs something else than 1."""
+
+    kind: Any
+
+    def make(self, n_classes, C):
+        return self.kind(n_classes, C, make_table(some_margins(max(n_classes, 2))))
+
+    @quick
+    @given(problems())
+    def test_primal_at_zero(self, p):
+        svm, _, W = self.start(p)
+        at_zero = svm.primal(np.zeros_like(W), p.X, p.y)
+        assert p.costs @ svm.losses_at_zero(p.y) == close(at_zero, scale=at_zero)
+
+    @quick
+    @given(problems())
+    def test_renaming_classes_permutes_columns(self, p):
+        svm, alpha, W = self.start(p)
+        new_name = p.rng.permutation(p.n_classes)
+        values = some_margins(p.n_classes)
+        renamed, margins = np.empty_like(alpha), np.empty_like(values)
+        renamed[:, new_name], margins[np.ix_(new_name, new_name)] = alpha, values
+        other = self.kind(p.n_classes, p.C, make_table(margins))
+        gap = svm.gap(alpha, p.X, p.y)
+        scale = svm.primal(W, p.X, p.y)
+        assert other.gap(renamed, p.X, new_name[p.y]) == close(gap, scale=scale)
+
+    def test_facts_are_those_of_the_formulas(self):
+        svm = self.make(3, 1.0)
+        assert svm.has_margins
+        np.testing.assert_array_equal(margin_rows(svm.margins, [2, 0], 3), some_margins(3)[[2, 0]])
+
+    @quick
+    @given(problems())
+    def test_margins_of_one_are_none(self, p):
+        alpha = self.random_alpha(p, p.rng)
+        ones = make_table(1.0 - np.eye(p.n_classes))
+        gaps = [self.kind(p.n_classes, p.C, m).gap(alpha, p.X, p.y) for m in ((), ones)]
+        assert gaps[0] == gaps[1]
+
+
+class TestCrammerSingerWithMargins(MarginContract):
+    kind = CrammerSinger
+    random_alpha = staticmethod(random_simplex)
+
+
+class TestWestonWatkinsWithMargins(MarginContract):
+    kind = WestonWatkins
+    random_alpha = staticmethod(random_box)
+
+
+@pytest.mark.parametrize("kind", [LeeLinWahba, OneVsRest])
+def test_other_formulations_have_no_margins(kind):
+    with pytest.raises(ValueError, match=rf"^{kind.title} has no margins between two classes\.$"):
+        kind(3, 1.0, make_table(some_margins(3)))

@@ -175,9 +175,3 @@ def placed(block: RowBlock, classes: Classes) -> RowBlock:
     """A block whose y is the place among `classes`, ascending; -1 where the class is not there."""
     found = np.minimum(np.searchsorted(classes, block.y), classes.size - 1)
     return block._replace(y=np.where(classes[found] == block.y, found, -1).astype(np.int32))
-
-
-def take(block: RowBlock, rows: npt.NDArray[np.intp]) -> RowBlock:
-    """Some rows of a block, copied."""
-    ids, X, y, C, square = block
-    return RowBlock(ids[rows], X[rows], y[rows], C[rows], square[rows])

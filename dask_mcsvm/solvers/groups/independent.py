@@ -20,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_mcsvm.solvers.kernels.jit import apart, by_type, kernel, part
+from dask_mcsvm.solvers.kernels.margins import add_margins
 from dask_mcsvm.solvers.kernels.rows import row_scores, row_scores_of, row_update
 from dask_mcsvm.solvers.kernels.steps import CS, OVR, WW, box_violation
 from dask_mcsvm.solvers.sdm.sweeps import Data, make_scratch
@@ -241,14 +242,16 @@ def _group_loss(loss, s, y, own, i, held):
 
 
 @kernel
-def add_group_losses(loss, rows, y, tau, W, own, rivals):
+def add_group_losses(loss, rows, y, tau, labels, margins, W, own, rivals):
     """Add what the classes of one group cost each row, in float64.
 
-    y is the place of y_i among the columns of W, -1 where its class is in another group. For
-    Crammer-Singer ``rivals`` is the largest score of a rival and ``own`` is filled where y >= 0;
-    for the others ``rivals`` is a sum of hinges, and Weston-Watkins reads ``own``.
+    y is the place of y_i among the columns of W, -1 where its class is in another group; labels are
+    the rows of ``margins``, whose columns are those of W. For Crammer-Singer ``rivals`` is the
+    largest score of a rival and ``own`` is filled where y >= 0; for the others ``rivals`` is a sum
+    of hinges, and Weston-Watkins reads ``own``.
     """
     s = apart(W.shape[1], np.float64)
     for i in range(y.size):
         row_scores(rows, i, W, tau, s)
+        add_margins(margins, labels[i], s)
         rivals[i] = group_loss(loss, s, y[i], own, i, rivals[i])

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.formulations import Tally
+from dask_mcsvm.formulations.margins import cut, margin_rows
 from dask_mcsvm.solvers.kernels.certify import weights_block
 from dask_mcsvm.solvers.kernels.rows import read_only
 from dask_mcsvm.solvers.kernels.steps import WW
@@ -24,7 +25,7 @@ from dask_mcsvm.solvers.sdm.sweeps import make_scratch
 from dask_mcsvm.solvers.sdm.table import Table
 from dask_mcsvm.solvers.sdm.visits import draw_visits
 
-from .blocks import Classes, PairDuals, RoundWeights, placed, take
+from .blocks import Classes, PairDuals, RoundWeights, placed
 from .sparse_duals import Lists, alpha_of, lists_of
 
 #: The two groups take turns, with about so many rows at a time. With eight turns a visit 20
@@ -148,14 +149,14 @@ def load_rows(
     """The rows of both groups, their variables side by side like the columns of W."""
     sizes = [group.W.shape[1] for group in groups]
     (some,) = [block for block in rows if block is not None][:1]
-    tables = []
+    tables, all_classes = [], np.concatenate(classes)
     for side, (group, block) in enumerate(zip(groups, rows, strict=True)):
-        here = placed(block if block is not None else take(some, np.arange(0)), classes[side])
+        here = placed(block if block is not None else some.some(np.arange(0)), classes[side])
         others, preference = (duals.ab, duals.preference_a) if side == 0 else (
             duals.ba, duals.preference_b)  # fmt: skip
         own = group.own[step] if block is not None else others
         pieces = (own, others) if side == 0 else (others, own)
-        data = here._replace(y=here.y + sum(sizes[:side])).data(tau)
+        data = among(here, sum(sizes[:side]), all_classes).data(tau)
         data = data._replace(
             tau=data.tau.dtype.type(tau * np.sqrt(theta)),
             square=read_only(np.maximum(here.square - (1 - theta) * tau**2, theta * tau**2)),
@@ -211,26 +212,53 @@ def start_own(rows: RowBlock, *, classes: Classes) -> Lists:
     return settled(block, classes.size, own=block.y)
 
 
-def start_group(own: Sequence[Lists], *, shape: tuple[int, int], dtype: Any) -> RoundWeights:
+def start_group(
+    own: Sequence[Lists],
+    rows: Sequence[RowBlock],
+    *,
+    classes: Classes,
+    n_classes: int,
+    shape: tuple[int, int],
+    dtype: Any,
+) -> RoundWeights:
     """No weights yet; the tally is the dual of the rows without features."""
-    tally = Tally(sum(lists.total() for lists in own))
+    tally = Tally(sum(dual_of_empty(block, classes, n_classes) for block in rows))
     return RoundWeights(np.zeros(shape, dtype), tally, np.zeros(shape[1]), tuple(own))
 
 
-def start_pair(*rows: RowBlock | None, sizes: Sequence[int]) -> tuple[PairDuals, Tally]:
-    """Variables of the rows of each group for the classes of the other, `sizes` of them.
+def start_pair(
+    *rows: RowBlock | None, classes: Sequence[Classes], n_classes: int
+) -> tuple[PairDuals, Tally]:
+    """Variables of the rows of each group for the classes of the other.
 
     A group that meets itself has none but its own.
     """
     (some,) = [block for block in rows if block is not None][:1]
-    blocks = [block if block is not None else take(some, np.arange(0)) for block in rows]
+    blocks = [block if block is not None else some.some(np.arange(0)) for block in rows]
     if len(blocks) == 1:
         ab = settled(blocks[0], 0, own=None)
-        ba = settled(take(some, np.arange(0)), 0, own=None)
+        tally = Tally()
+        ba = settled(some.some(np.arange(0)), 0, own=None)
     else:
-        ab, ba = (settled(block, sizes[1 - side], own=None) for side, block in enumerate(blocks))
+        facing = list(zip(blocks, classes[::-1], strict=True))
+        ab, ba = (settled(block, others.size, own=None) for block, others in facing)
+        tally = Tally(sum(dual_of_empty(*pair, n_classes) for pair in facing))
     a, b = (np.ones(lists.size.size, np.float32) for lists in (ab, ba))
-    return PairDuals(ab, ba, a, b, np.zeros(1)), Tally(ab.total() + ba.total())
+    return PairDuals(ab, ba, a, b, np.zeros(1)), tally
+
+
+def dual_of_empty(rows: RowBlock, classes: Classes, n_classes: int) -> float:
+    """What the variables of rows without features for some classes add to the dual."""
+    empty = np.flatnonzero(rows.square == 0)
+    labels, number = np.unique(rows.y[empty], return_inverse=True)
+    costs = np.bincount(number, rows.C[empty], minlength=labels.size)
+    sums = [margin_rows(rows.margins, [y], n_classes)[0, classes].sum() for y in labels]
+    return float(costs @ np.array(sums, np.float64))
+
+
+def among(rows: RowBlock, first: int, classes: Classes) -> RowBlock:
+    """Rows placed among their group's classes, as rows of ``classes`` that begin at ``first``."""
+    return rows._replace(y=rows.y + first, margins=cut(rows.margins, classes, classes))
 
 
 def settled(rows: RowBlock, k: int, *, own: npt.NDArray[np.int32] | None) -> Lists:
@@ -254,7 +282,8 @@ def add_own(
 ) -> RoundWeights:
     """Add what a block of a group's rows puts into its own columns; the tally gains Σ alpha."""
     W = group.W.copy()
-    linear = add_lists(W, placed(rows, classes), (group.own[step],), [classes.size], tau)
+    here = among(placed(rows, classes), 0, classes)
+    linear = add_lists(W, here, (group.own[step],), [classes.size], tau)
     return group._replace(W=W, tally=group.tally.plus((linear, 0.0, 0)))
 
 
@@ -275,7 +304,7 @@ def add_pair(
         lists = (duals.ab, duals.ba)[side]
         nothing = Lists(np.zeros_like(lists.size), lists.classes[:0], lists.values[:0])
         here = placed(block, classes[side])
-        here = here._replace(y=here.y + side * sizes[0])
+        here = among(here, side * sizes[0], np.concatenate(classes))
         pieces = (nothing, lists) if side == 0 else (lists, nothing)
         linear += add_lists(W, here, pieces, sizes, tau)
     a, b = groups
@@ -295,8 +324,9 @@ def add_lists(
     alpha = alpha_of(pieces, sizes, data.C.dtype)
     scratch = make_scratch(k, data.C.dtype)
     linear: float = weights_block(
-        WW(k), data.rows, data.y, read_only(rows.C), data.tau, alpha, 0, k, W, np.empty(0), scratch
-    )
+        WW(k), data.rows, data.y, read_only(rows.C), data.tau, data.margins, alpha, 0, k, W,
+        np.empty(0), scratch,
+    )  # fmt: skip
     return linear
 
 

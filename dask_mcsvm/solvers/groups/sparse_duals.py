@@ -25,10 +25,6 @@ class Lists(NamedTuple):
     classes: npt.NDArray[np.int32]  # (nonzeros,) places in the group
     values: Array  # (nonzeros,)
 
-    def total(self) -> float:
-        """Σ alpha."""
-        return float(self.values.sum(dtype=np.float64))
-
     def rows(self) -> npt.NDArray[np.intp]:
         """The row of each nonzero."""
         return np.repeat(np.arange(self.size.size), self.size)

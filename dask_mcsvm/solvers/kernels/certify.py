@@ -14,12 +14,13 @@ from dask_mcsvm.formulations import FORMULATIONS
 from .candidate_classes import screen
 from .dual_variables import alpha_load
 from .jit import apart, bare_by_type, bare_kernel, kernel
+from .margins import add_margins, dual_excess
 from .rows import row_axpy, row_scores, row_update, row_update_all, updates_all
 from .steps import CS, LLW, WW
 
 
 def repair(loss, a, q, C):
-    """Make a[:q] feasible in float64; returns Σ_m of what the dual objective is linear in."""
+    """Make a[:q] feasible in float64; returns what the dual is linear in, for margins of 1."""
 
 
 def column_weights(loss, a, q, C):
@@ -124,7 +125,7 @@ def _column_weights(loss, a, q, C):
 
 
 @kernel
-def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
+def weights_block(loss, rows, y, C, tau, margins, alpha, first, last, W, shift, scratch):
     """Add to W (d + 1, last - first), float64, columns first..last of W(alpha).
 
     LLW's common part of all columns goes to ``shift`` (d + 1,) unless that is empty. Returns the
@@ -137,6 +138,7 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
     for i in range(y.size):
         q = alpha_load(alpha, i, y[i], classes, a)
         linear += repair(loss, a, q, C[i])
+        linear += dual_excess(margins, y[i], classes, a, q)
         common = column_weights(loss, a, q, C[i])
         count = 0
         for c in range(q):
@@ -170,7 +172,7 @@ def finish_block(block, shift, first, W, squares):
 
 
 @kernel
-def examine(loss, rows, y, C, tau, alpha, W, start, stop, seen, scratch):
+def examine(loss, rows, y, C, tau, margins, alpha, W, start, stop, seen, scratch):
     """Loss and share of the gap of examples start..stop at W, float64, into ``seen`` (n, 2)."""
     k = W.shape[1]
     s = apart(k, np.float64)
@@ -180,5 +182,6 @@ def examine(loss, rows, y, C, tau, alpha, W, start, stop, seen, scratch):
         repair(loss, scratch.v, q, C[i])
         row_scores(rows, i, W, tau, s)
         centre(loss, s)
+        add_margins(margins, y[i], s)
         screen(loss, s, scratch.classes, scratch.v, sc, q, C[i], 1.0, 0, spare, scratch.out)
         seen[i, 0], seen[i, 1] = scratch.out[0], scratch.out[1]

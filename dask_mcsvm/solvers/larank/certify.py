@@ -1,6 +1,6 @@
 """The duality gap of a LaRank run, example by example.
 
-With ξ_i = max_m g_i(y_i) − g_i(m), the loss of example i, and ‖W‖² = Σ β_im ([m = y_i] − g_i(m)),
+With ξ_i = max_m g_i(y_i) − g_i(m), the loss of example i, and ‖W‖² = Σ β_im (1 − Δ_im − g_i(m)),
 
     P − D = Σ_i C_i ξ_i − Σ_im β_im g_i(m)                                                  [LR-GAP]
 
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dask_mcsvm.formulations import CrammerSinger
 from dask_mcsvm.solvers.kernels.jit import by_type, kernel
+from dask_mcsvm.solvers.kernels.margins import dual_excess, excess_of
 from dask_mcsvm.solvers.kernels.rows import row_update
 
 from .cache import fetch, remember
@@ -36,7 +38,7 @@ def _refresh(model, patterns, store, p, tally):
             return False
         for t in range(patterns.held[p]):
             m = patterns.classes[p, t]
-            own = 1.0 if t == 0 else 0.0
+            own = (1.0 if t == 0 else 0.0) - excess_of(model.margins, patterns.label[p], m)
             model.grad[m, model.place[p, t]] = own - class_score(model, m, model.values[r])
         return True
 
@@ -90,7 +92,7 @@ def loss_of(g, own):
 
 @kernel
 def examine_from(model, patterns, store, start, shares, tally):
-    """shares[p] = C ξ, Σ β g and β of the own class of patterns from `start` on.
+    """shares[p] = C ξ, Σ β g and -Σ β Δ of patterns from `start` on.
 
     Returns where it stopped: P, or a slot without its kernel row.
     """
@@ -104,7 +106,9 @@ def examine_from(model, patterns, store, start, shares, tally):
         shares[p, 1] = 0.0
         for t in range(patterns.held[p]):
             shares[p, 1] += patterns.beta[p, t] * g[patterns.classes[p, t]]
-        shares[p, 2] = patterns.beta[p, 0]
+        classes, beta = patterns.classes[p], patterns.beta[p]
+        more = dual_excess(model.margins, patterns.label[p], classes, beta, patterns.held[p])
+        shares[p, 2] = beta[0] + more
     return tally.counts[PATTERNS]
 
 
@@ -128,7 +132,7 @@ class PatternPart:
     half_square : float
         ½‖W‖².
     linear : float
-        Σ_i β_{i, y_i}, the linear part of the dual.
+        -Σ_im Δ(y_i, m) β_im, the linear part of the dual.
     slack : float
         Σ C_i ξ_i over the patterns.
     """
@@ -143,10 +147,12 @@ class PatternPart:
         return float(primal), float(self.linear - self.half_square + common)
 
 
-def settled_cost(examples) -> float:
-    """Σ C_i of rows with K(x, x) = 0: no model changes their loss, which is 1, so primal and dual
-    have it in common [CS-Z]."""
-    return float(examples.C[examples.square == 0.0].sum())
+def settled_cost(run, examples) -> float:
+    """What rows with K(x, x) = 0 cost: no model changes their loss, so primal and dual have it in
+    common [CS-Z]."""
+    empty = examples.square == 0.0
+    losses = CrammerSinger(run.k, 1.0, run.margins).losses_at_zero(examples.y[empty])
+    return float((examples.C[empty] * losses).sum())
 
 
 def pattern_part(run, examples) -> PatternPart:
@@ -170,7 +176,7 @@ def exact_weights(run) -> LinearModel:
     """W of the coefficients in float64."""
     W = np.zeros(run.model.W.shape)
     weights_of(run.patterns, run.n_patterns, run.store, W, 0.0)
-    return LinearModel(W, np.zeros(run.k))
+    return LinearModel(W, np.zeros(run.k), run.model.margins)
 
 
 def other_losses(run, examples, block_rows: int) -> float:

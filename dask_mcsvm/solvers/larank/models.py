@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_mcsvm.formulations.margins import Margins
 from dask_mcsvm.solvers.kernels.jit import bare_by_type, bare_part
+from dask_mcsvm.solvers.kernels.margins import add_listed_margins, add_margins
 from dask_mcsvm.solvers.kernels.rows import row_scores, row_scores_of, row_update
 
 from .kernels import UNKNOWN, KernelFunction
@@ -53,6 +55,7 @@ class KernelModel(NamedTuple):
     example_row: np.ndarray  # (n,) int32: cache row of an example; (0,) if they are not kept
     column: np.ndarray  # (capacity,) int32: where the block has a slot's kernel values
     row: np.ndarray  # (capacity,): kernel row of the new example
+    margins: Margins
 
 
 class LinearModel(NamedTuple):
@@ -60,6 +63,7 @@ class LinearModel(NamedTuple):
 
     W: np.ndarray  # (d + 1, k); the last row belongs to a constant feature of value 0
     s: np.ndarray  # (k,)
+    margins: Margins
 
 
 def look_new(model, block, t, width, tally):
@@ -106,8 +110,10 @@ def _look_new(model, block, t, width, tally):
             for p in range(P):
                 model.row[p] = block.values[t, model.column[p]]
             for m in range(tally.g.size):
-                own = 1.0 if m == block.y[i] else 0.0
-                tally.g[m] = own - class_score(model, m, model.row)  # [LR-G]
+                tally.g[m] = class_score(model, m, model.row)
+            add_margins(model.margins, block.y[i], tally.g)
+            for m in range(tally.g.size):
+                tally.g[m] = (1.0 if m == block.y[i] else 0.0) - tally.g[m]  # [LR-G]
             return width * P + tally.counts[VECTORS]
 
         return from_block
@@ -115,6 +121,7 @@ def _look_new(model, block, t, width, tally):
     def from_weights(model, block, t, width, tally):
         i, k = block.order[t], tally.g.size
         row_scores(block.rows, i, model.W, model.W.dtype.type(0), model.s)
+        add_margins(model.margins, block.y[i], model.s)
         for m in range(k):
             tally.g[m] = (1.0 if m == block.y[i] else 0.0) - model.s[m]
         return (width + 1) * k
@@ -138,7 +145,10 @@ def _look_old(model, patterns, store, p, r, width, tally):
 
         def from_row(model, patterns, store, p, r, width, tally):
             for m in range(tally.g.size):
-                tally.g[m] = -class_score(model, m, model.values[r])
+                tally.g[m] = class_score(model, m, model.values[r])
+            add_margins(model.margins, patterns.label[p], tally.g)
+            for m in range(tally.g.size):
+                tally.g[m] = -tally.g[m]
             look_held(model, patterns, store, p, width, tally)  # the own class is one of these
             return tally.counts[VECTORS]
 
@@ -147,6 +157,7 @@ def _look_old(model, patterns, store, p, r, width, tally):
     def from_weights(model, patterns, store, p, r, width, tally):
         k = tally.g.size
         row_scores(store, slot_row(store, p), model.W, model.W.dtype.type(0), model.s)
+        add_margins(model.margins, patterns.label[p], model.s)
         for m in range(k):
             tally.g[m] = (1.0 if m == patterns.label[p] else 0.0) - model.s[m]
         return (width + 1) * k
@@ -170,6 +181,7 @@ def _look_held(model, patterns, store, p, width, tally):
         q, zero = patterns.held[p], model.W.dtype.type(0)
         classes = patterns.classes[p]
         row_scores_of(store, slot_row(store, p), model.W, zero, classes, q, model.s)
+        add_listed_margins(model.margins, patterns.label[p], classes, q, model.s)
         for t in range(q):
             own = 1.0 if classes[t] == patterns.label[p] else 0.0
             tally.g[classes[t]] = own - model.s[t]
@@ -258,12 +270,18 @@ def larger(size: int) -> int:
     return max(64, size + size // 2)
 
 
-def new_linear_model(d: int, k: int, dtype: np.dtype) -> LinearModel:
-    return LinearModel(np.zeros((d + 1, k), dtype), np.zeros(k, dtype))
+def new_linear_model(d: int, k: int, dtype: np.dtype, margins: Margins) -> LinearModel:
+    return LinearModel(np.zeros((d + 1, k), dtype), np.zeros(k, dtype), margins)
 
 
 def new_kernel_model(
-    function: KernelFunction, k: int, capacity: int, width: int, dtype: np.dtype, cache_bytes: int
+    function: KernelFunction,
+    k: int,
+    capacity: int,
+    width: int,
+    dtype: np.dtype,
+    cache_bytes: int,
+    margins: Margins,
 ) -> KernelModel:
     """No support vectors, an empty cache."""
     room, rows = 16, cache_rows(cache_bytes, capacity, 0, dtype)
@@ -284,6 +302,7 @@ def new_kernel_model(
         np.empty(0, np.int32),
         np.zeros(capacity, np.int32),
         np.zeros(capacity, dtype),
+        margins,
     )
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dask_mcsvm.checks import check_range, positive_range
+from dask_mcsvm.formulations.margins import EQUAL, Margins
+from dask_mcsvm.solvers.kernels.margins import for_kernels
 from dask_mcsvm.solvers.kernels.rows import as_rows, read_only
 
 from .cache import Examples, block_values, provide_row
@@ -118,6 +120,8 @@ class LaRank:
         Kernel values cached at most.
     operations : tuple of three floats
         0.0 leaves PROCESSNEW, PROCESSOLD or OPTIMIZE out; for experiments.
+    margins : Margins
+        What mistakes cost.
     """
 
     def __init__(
@@ -134,21 +138,26 @@ class LaRank:
         max_support: int | None = None,
         cache_bytes: int = 500 * 2**20,
         operations: tuple[float, float, float] = ALL_OPERATIONS,
+        margins: Margins = EQUAL,
     ):
         self.k, self.d, self.is_sparse, self.dtype = n_classes, n_features, is_sparse, dtype
         self.kernel, self.seed, self.tau, self.schedule = kernel, seed, tau, schedule
         self.max_support, self.cache_bytes, self.operations = max_support, cache_bytes, operations
+        self.margins = margins
         capacity, room = 64, 1024
         self.patterns = new_patterns(capacity, min(4, n_classes + 1))
         self.store = new_store(is_sparse, self._stored_columns, dtype, capacity, room)
         self.model: KernelModel | LinearModel
         if kernel.name == "linear":
-            self.model = new_linear_model(n_features, n_classes, dtype)
+            self.model = new_linear_model(
+                n_features, n_classes, dtype, for_kernels(margins)
+            )
         else:
             width = self.patterns.classes.shape[1]
             self.model = new_kernel_model(
-                kernel.compiled(n_features), n_classes, capacity, width, dtype, cache_bytes
-            )
+                kernel.compiled(n_features), n_classes, capacity, width, dtype, cache_bytes,
+                for_kernels(margins),
+            )  # fmt: skip
         self.tally = Tally(
             np.zeros(N_COUNTS, np.int64),
             np.zeros(N_SUMS),
@@ -224,7 +233,7 @@ class LaRank:
         """What the constructor was given."""
         shape = {"n_classes": self.k, "n_features": self.d, "is_sparse": self.is_sparse}
         names = ("dtype", "kernel", "seed", "tau", "schedule", "max_support", "cache_bytes")
-        return shape | {name: getattr(self, name) for name in (*names, "operations")}
+        return shape | {name: getattr(self, name) for name in (*names, "operations", "margins")}
 
     def copy(self) -> LaRank:
         """Another run that would go on like this one; its cache is empty."""
@@ -364,7 +373,7 @@ class LaRank:
     def other_losses(self, examples: Examples, *, exact: bool = True) -> tuple[float, float]:
         """Σ C_i ξ_i of examples that are no patterns, and Σ C_i of those with K(x, x) = 0."""
         others = other_losses(self, examples, BLOCK_ROWS) if exact else seen_losses(examples)
-        return others, settled_cost(examples)
+        return others, settled_cost(self, examples)
 
     def pattern_part(self, examples: Examples | None) -> PatternPart:
         """What the support patterns tell of primal and dual."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations.margins import Margins, dearest_rival
 from dask_mcsvm.solvers.duals import DENSE_CLASSES, has_lists
 from dask_mcsvm.solvers.kernels.dual_variables import (
     SparseAlpha,
@@ -26,29 +27,29 @@ def start_alpha(data, k: int, formulation: str) -> np.ndarray | SparseAlpha:
     n, itemsize = data.y.size, data.C.dtype.itemsize
     alpha = empty_alpha(n, k, data.C.dtype, sparse=has_lists(formulation, n, k, itemsize))
     for i in np.flatnonzero(data.square == 0):
-        classes, a = optimum_without_features(formulation, data.y[i], data.C[i], k)
+        classes, a = optimum_without_features(formulation, data.y[i], data.C[i], k, data.margins)
         alpha = with_room(alpha, k)
         store_row(alpha, i, classes, a)
     return alpha
 
 
-def optimum_without_features(formulation: str, y: int, C: float, k: int):
+def optimum_without_features(formulation: str, y: int, C: float, k: int, margins: Margins):
     """Classes and stored variables of a row whose features are all zero."""
     form = FORMULATIONS[formulation]
     if form.starts_at_bound:
         return np.empty(0, np.int32), np.empty(0)  # stored as C - alpha = 0
     if form.loss_is_maximum:  # one rival has all of C
-        return np.array([y, y == 0], np.int32), np.array([C, -C])
+        return np.array([y, dearest_rival(margins, y, k)], np.int32), np.array([C, -C])
     classes = np.arange(k, dtype=np.int32)
     if not form.has_own_variable:
         classes = np.delete(classes, y)
     return classes, np.full(classes.size, C)
 
 
-def seen_at_zero(C: np.ndarray, k: int, formulation: str) -> np.ndarray:
+def seen_at_zero(data, C: np.ndarray, k: int, formulation: str) -> np.ndarray:
     """Loss and gap of every example at W = 0 and alpha = 0, (n, 2) float64."""
-    loss = FORMULATIONS[formulation].loss_at_zero(k)
-    return np.stack([np.full(C.size, loss), loss * C.astype(np.float64)], axis=1)
+    loss = FORMULATIONS[formulation](k, 1.0, data.margins).losses_at_zero(data.y)
+    return np.stack([loss, loss * C.astype(np.float64)], axis=1)
 
 
 @kernel

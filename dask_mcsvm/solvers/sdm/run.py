@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations.margins import EQUAL
 from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.kernels.certify import (
     centre_columns,
@@ -27,6 +28,7 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
     tidy_pool,
 )
 from dask_mcsvm.solvers.kernels.jit import apart, kernel
+from dask_mcsvm.solvers.kernels.margins import for_kernels
 from dask_mcsvm.solvers.kernels.rows import Shared, as_rows, read_only, square_norms
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 
@@ -81,7 +83,9 @@ class SequentialDual:
     #: Epochs after which W, a sum of many steps, is made anew from alpha by a certificate.
     patience = 32.0
 
-    def __init__(self, X, y, C, *, n_classes, formulation, tau, seed, n_jobs=1, start=None):
+    def __init__(
+        self, X, y, C, *, n_classes, formulation, tau, seed, n_jobs=1, start=None, margins=EQUAL
+    ):
         (self.n, d), dtype, k = X.shape, X.dtype, n_classes
         self.formulation, self.seed, self.n_jobs = formulation, seed, n_jobs
         self.C = read_only(np.asarray(C, np.float64))
@@ -92,6 +96,7 @@ class SequentialDual:
             read_only(self.C.astype(dtype)),
             read_only(square_norms(rows, self.n, float(tau))),
             dtype.type(tau),
+            for_kernels(margins),
         )
         self.loss = LOSSES[formulation](k)
         values = X.size if isinstance(X, np.ndarray) else X.nnz
@@ -115,7 +120,7 @@ class SequentialDual:
             self._deal(start_alpha(self.data, k, formulation))
         else:
             self._deal(start.rescaled(self.C).stored)
-        self.seen = seen_at_zero(self.C, k, formulation)
+        self.seen = seen_at_zero(self.data, self.C, k, formulation)
         self.dual = 0.0
         self.soft = None
         if start is not None or self.shift.size or self.visited.size < self.n:
@@ -344,8 +349,8 @@ class SequentialDual:
             first, last = block
             W = np.zeros((d1, last - first))
             linear = weights_block(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, alpha,
-                first, last, W, np.empty(0), scratch,
+                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.data.margins,
+                alpha, first, last, W, np.empty(0), scratch,
             )  # fmt: skip
             finish_block(W, shift, first, self.W, squares)
             return linear
@@ -365,8 +370,8 @@ class SequentialDual:
         shift = np.zeros(self.shift.size)
         if shift.size:
             weights_block(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, alpha,
-                0, 0, np.zeros((shift.size, 0)), shift, self.scratches[0],
+                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.data.margins,
+                alpha, 0, 0, np.zeros((shift.size, 0)), shift, self.scratches[0],
             )  # fmt: skip
         return shift
 
@@ -377,8 +382,8 @@ class SequentialDual:
 
         def look(block, scratch):
             examine(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, alpha, self.W,
-                *block, seen, scratch,
+                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.data.margins,
+                alpha, self.W, *block, seen, scratch,
             )  # fmt: skip
 
         self._in_threads(look, blocks)
@@ -403,11 +408,12 @@ class SequentialDual:
         return list(self.pool.map(run, blocks))
 
 
-def primal_of(X, y, C, W, *, formulation, tau, n_jobs=1):
+def primal_of(X, y, C, W, *, formulation, tau, n_jobs=1, margins=EQUAL):
     """P(W) of given weights (d + 1, k) in float64."""
     run = SequentialDual(
-        X, y, C, n_classes=W.shape[1], formulation=formulation, tau=tau, seed=0, n_jobs=n_jobs
-    )
+        X, y, C, n_classes=W.shape[1], formulation=formulation, tau=tau, seed=0, n_jobs=n_jobs,
+        margins=margins,
+    )  # fmt: skip
     run.W[:] = W
     return run.primal(run.alpha)
 

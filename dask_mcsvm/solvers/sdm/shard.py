@@ -82,7 +82,7 @@ class Slice(NamedTuple):
 
 def start_shard(data: Data, k: int, formulation: str) -> Shard:
     """alpha = 0, but for rows without features."""
-    seen = seen_at_zero(data.C, k, formulation)
+    seen = seen_at_zero(data, data.C, k, formulation)
     seen[data.square == 0, 1] = 0.0
     n = data.y.size
     return Shard(start_alpha(data, k, formulation), np.ones(n), np.zeros(1), seen)
@@ -277,8 +277,8 @@ def shard_columns(
     """
     loss, scratch = LOSSES[formulation](k), make_scratch(k, data.C.dtype)
     linear: float = weights_block(
-        loss, data.rows, data.y, read_only(C), data.tau, shard.alpha, first, first + W.shape[1],
-        W, shift, scratch,
+        loss, data.rows, data.y, read_only(C), data.tau, data.margins, shard.alpha,
+        first, first + W.shape[1], W, shift, scratch,
     )  # fmt: skip
     return linear
 
@@ -290,7 +290,7 @@ def examine_shard(
     seen = np.empty_like(shard.seen)
     loss, scratch = LOSSES[formulation](W.shape[1]), make_scratch(W.shape[1], W.dtype)
     examine(
-        loss, data.rows, data.y, read_only(C), data.tau, shard.alpha, W, 0, data.y.size, seen,
-        scratch,
+        loss, data.rows, data.y, read_only(C), data.tau, data.margins, shard.alpha, W,
+        0, data.y.size, seen, scratch,
     )  # fmt: skip
     return shard._replace(seen=seen), float(C @ seen[:, 0])

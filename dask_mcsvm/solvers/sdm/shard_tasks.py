@@ -13,7 +13,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally
-from dask_mcsvm.solvers.groups.blocks import take
 from dask_mcsvm.solvers.kernels.certify import centre_columns, common_square
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.change import Change, add_change, add_to_some, square_of, total_change
@@ -210,7 +209,7 @@ def solve_rows(
     dealt = drawn.dealt[len(patches)]
     mine = gather_rows(shard, patches, dealt)
     alpha, gap = copy_alpha(mine.alpha), gap - mine.gap
-    some, features = with_own_features(take(rows, dealt.rows))
+    some, features = with_own_features(rows.some(dealt.rows))
     intercept = SoftIntercept(how.rho, k, how.lanes)
     intercept.own, intercept.pull = known.own, known.pull
     solved, found = solve_step(

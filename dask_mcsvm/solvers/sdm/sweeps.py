@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
+from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.kernels.candidate_classes import screen
 from dask_mcsvm.solvers.kernels.dual_variables import (
     alpha_has_room,
@@ -20,6 +21,7 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
     alpha_store,
 )
 from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_kernel, bare_part, kernel
+from dask_mcsvm.solvers.kernels.margins import add_listed_margins, add_margins
 from dask_mcsvm.solvers.kernels.rows import (
     Shared,
     place_prefetch,
@@ -48,6 +50,7 @@ class Data(NamedTuple):
     C: np.ndarray  # (n,) float
     square: np.ndarray  # (n,) float64, ‖x_i‖² + tau²
     tau: np.floating
+    margins: Margins = EQUAL
 
 
 class Scratch(NamedTuple):
@@ -230,22 +233,24 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
 
 @bare_part
 def all_scores(data, i, W, shift, s):
-    """Scores of all classes, LLW's common shift included."""
+    """Scores of all classes, LLW's common shift included, moved by margins [MARGIN-SHIFT]."""
     row_scores(data.rows, i, W, data.tau, s)
     if shift.size > 0:
         common = row_dot(data.rows, i, shift, data.tau)
         for m in range(s.size):
             s[m] += common
+    add_margins(data.margins, data.y[i], s)
 
 
 @bare_part
 def listed_scores(data, i, W, shift, classes, q, sc):
-    """Scores of the first q listed classes."""
+    """Scores of the first q listed classes, moved likewise."""
     row_scores_of(data.rows, i, W, data.tau, classes, q, sc)
     if shift.size > 0:
         common = row_dot(data.rows, i, shift, data.tau)
         for c in range(q):
             sc[c] += common
+    add_listed_margins(data.margins, data.y[i], classes, q, sc)
 
 
 @bare_kernel

@@ -15,7 +15,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.kernels.jit import apart, kernel
+from dask_mcsvm.solvers.kernels.margins import move_scores, moved_by
 from dask_mcsvm.solvers.kernels.rows import as_rows, read_only
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 
@@ -44,6 +46,7 @@ class BlockRows(NamedTuple):
     tau: float
     formulation: str
     k: int
+    margins: Margins = EQUAL
 
     @property
     def loss(self) -> Any:
@@ -55,6 +58,18 @@ class BlockRows(NamedTuple):
             y, C = read_only(self.y[here]), read_only(self.C[here])
             ids, parts = self.ids[here], self.parts[here]
             yield here, self._replace(X=X, y=y, C=C, ids=ids, parts=parts)
+
+    def move(self, S: Array) -> Array:
+        """Scores S (m, k) of these rows, moved in place by margins [MARGIN-SHIFT]."""
+        if self.margins != EQUAL:
+            move_scores(self.margins, read_only(self.y), S)
+        return S
+
+    def margin_part(self, B: Array) -> float:
+        """What Σ l(alpha_i) has less than with margins of 1, for coefficients B (m, k)."""
+        if self.margins == EQUAL:
+            return 0.0
+        return float(moved_by(self.margins, read_only(self.y), B))
 
 
 # -- objectives and gradient -----------------------------------------------------------------------
@@ -80,7 +95,7 @@ def evaluate(rows: BlockRows, fixed: Array, columns: Array, penalty: float, b: A
     places = np.empty(rows.y.size, np.int64)
     found = [no_rows(*columns.shape)]
     for here, part in rows.views():
-        S = scores_of(part.X, columns, rows.tau)
+        S = part.move(scores_of(part.X, columns, rows.tau))
         seen = evaluate_scores(part, fixed[here], S, penalty, b[here], places[here])
         found.append(seen._replace(work=S.size))
     return add_answers(found)
@@ -89,10 +104,11 @@ def evaluate(rows: BlockRows, fixed: Array, columns: Array, penalty: float, b: A
 def evaluate_scores(
     rows: BlockRows, fixed: Array, S: Array, penalty: float, b: Array, places: Array
 ) -> Evaluation:
-    """The same at given scores; the places of active rows are written to the first ``places``."""
+    """The same at given moved scores; places of active rows are written to the first ``places``."""
     loss, out = rows.loss, np.empty(3)
     Cb, free = np.empty_like(S), np.zeros(rows.k, np.int64)
     prox_rows(loss, S, fixed, penalty * rows.parts, rows.y, rows.C, b, Cb, out)
+    out[1] -= rows.margin_part(Cb)
     active = find_active(loss, b, rows.y, places, free)
     H = weighted_rows(rows.X, Cb, rows.tau)
     return Evaluation(H, out[:2], float(out[2]), free, active, 0)
@@ -230,10 +246,12 @@ def certify(rows: BlockRows, b: Array, scale: float, columns: Array) -> Evaluati
     """Loss at W by classes and dual of scale·C_i b_i as it would be stored, in float64."""
     found = no_rows(*columns.shape)
     for here, X in float64_blocks(rows.X):
-        S = scores_of(X, columns, rows.tau)
-        y, C, B = read_only(rows.y[here]), read_only(rows.C[here]), np.empty_like(S)
-        alpha = _scaled(rows, here, b, scale)
+        y, C = read_only(rows.y[here]), read_only(rows.C[here])
+        part = rows._replace(y=y)
+        S = part.move(scores_of(X, columns, rows.tau))
+        alpha, B = _scaled(rows, here, b, scale), np.empty_like(S)
         found.sums[:] += certify_scores(rows.loss, S, y, C, alpha, B)
+        found.sums[1] -= part.margin_part(B)
         found.H[:] += weighted_rows(X, B, rows.tau)
     return found
 
@@ -276,5 +294,6 @@ def weigh(rows: BlockRows, b: Array) -> Evaluation:
     linear = float(rows.C @ np.abs(b).sum(axis=1, dtype=np.float64))
     if FORMULATIONS[rows.formulation].compares_with_own:
         linear /= 2  # the own class has the sum of its rivals
+    linear -= rows.margin_part(Cb)
     H = weighted_rows(rows.X, Cb, rows.tau)
     return no_rows(*H.shape)._replace(H=H, sums=np.array([0.0, linear]))

@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.formulations.margins import EQUAL
 from dask_mcsvm.solvers.duals import Duals
+from dask_mcsvm.solvers.kernels.margins import for_kernels
 from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, square_norms
 from dask_mcsvm.solvers.sdm.run import EpochResult
 from dask_mcsvm.solvers.splitting.blas import one_blas_thread
@@ -50,19 +52,22 @@ class Splitting:
     #: Epochs between certificates: W is made anew in every pass and does not drift.
     patience = float("inf")
 
-    def __init__(self, X, y, C, *, n_classes, formulation, tau, seed=0, n_jobs=1, start=None):
+    def __init__(
+        self, X, y, C, *, n_classes, formulation, tau, seed=0, n_jobs=1, start=None, margins=EQUAL
+    ):
         (n, d), C, tau = X.shape, read_only(np.asarray(C, np.float64)), float(tau)
         square = square_norms(as_rows(X), n, tau)
         mean = float(C @ square) / float(C.sum())
         self.newton = Newton(formulation, n, n_classes, d + 1, tau, mean, IN_MEMORY)
         self.rows = BlockRows(
             X, read_only(np.asarray(y, np.int32)), C, np.arange(n), penalty_parts(square, mean),
-            tau, formulation, n_classes,
+            tau, formulation, n_classes, for_kernels(margins),
         )  # fmt: skip
         self.blocks = list(self.rows.views())
         self.pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
-        # Scores of the present W; multipliers found, and in a step the scores of its direction.
+        # Scores of the present W, moved; multipliers found, and in a step scores of its direction.
         self.S, self.T, self.fixed = (np.zeros((n, n_classes), X.dtype) for _ in range(3))
+        self._move()
         self.active = np.empty(0, np.int64)
         self.work = self.since_fresh = 0
         self.state = self.newton.start(X.dtype)
@@ -132,6 +137,7 @@ class Splitting:
             self.since_fresh += 1
             if self.since_fresh >= FRESH_SCORES:
                 self._scores(request.columns, self.S)
+                self._move()
                 self.since_fresh = 0
             else:
                 t = self.S.dtype.type(self.state.length.t)
@@ -173,6 +179,10 @@ class Splitting:
         self._each(fill)
         self.work += out.size
 
+    def _move(self) -> None:
+        """Fresh scores become those that margins of 1 are for [MARGIN-SHIFT]."""
+        self._each(lambda here, part: part.move(self.S[here]))
+
     @property
     def _better(self) -> np.ndarray:
         return self.fixed if self.state.fixed_is_better else self.T
@@ -184,6 +194,7 @@ class Splitting:
         seen = self._each(lambda here, part: weigh(part, self.fixed[here]))
         self.newton.warm_start(self.state, add_answers(seen))
         self._scores(self.state.columns, self.S)
+        self._move()
 
     def _each(self, task: Callable[[slice, BlockRows], Any]) -> list[Any]:
         return list(self._map(lambda block: task(*block), self.blocks))

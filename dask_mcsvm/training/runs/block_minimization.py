@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from dask_mcsvm.data.row_source import DatasetSource, Source
+from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.training.loop import Fit, Loop, OnEpoch
 from dask_mcsvm.training.table import BY_CHUNKS, solver_at
 
@@ -46,6 +47,7 @@ def train_block_minimization(
     resume: bool = False,
     options: Mapping[str, Any] | None = None,
     on_epoch: OnEpoch | None = None,
+    margins: Margins = EQUAL,
 ) -> Fit:
     """Train on rows that are read chunk by chunk.
 
@@ -78,6 +80,8 @@ def train_block_minimization(
         ``inner_passes`` (2): passes over a block while it is in memory.
     on_epoch : callable, optional
         Called with each record of the history; a true answer ends the fit, certified.
+    margins : Margins
+        What mistakes cost.
 
     Returns
     -------
@@ -115,7 +119,7 @@ def train_block_minimization(
         sizes, room = chunk_bytes(source, formulation), (1 - WAITING_SHARE) * budget.load
         run = BlockMinimization(
             source, store, kept, formulation, C, float(tau), seed, inner_passes,
-            partial(blocks_that_fit, sizes=sizes, budget=room),
+            partial(blocks_that_fit, sizes=sizes, budget=room), margins,
         )  # fmt: skip
         counted = run.resume() if resume else None
         return Loop(run, run.relative, tol, max_epochs, on_epoch, counted).fit()

@@ -16,6 +16,7 @@ import numpy as np
 from dask_mcsvm.data.row_source import Source, read_ahead
 from dask_mcsvm.data.rows import make_block
 from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.formulations.margins import EQUAL, Margins, fingerprint
 from dask_mcsvm.progress import Meter
 from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.kernels.certify import centre_columns, common_square, finish_block
@@ -110,12 +111,14 @@ class BlockMinimization(Run):
         seed: int,
         inner_passes: int,
         groups: Callable[[np.ndarray], list[list[int]]],
+        margins: Margins = EQUAL,
     ) -> None:
         (self.n, d), self.k = source.shape, source.n_classes
         self.groups, self.kept, self.scores = groups, kept, self.n * self.k
         self.save_every = None if kept is None else 1
         self.source, self.shards, self.formulation = source, shards, formulation
         self.C, self.tau, self.seed, self.inner_passes = C, tau, seed, inner_passes
+        self.margins = margins
         self.n_blocks = len(source.row_offsets) - 1
         self.weights = start_weights(d + 1, self.k, source.dtype, self.n_blocks)
         self.judged = self.weights.W  # what the last certificate is about
@@ -254,7 +257,7 @@ class BlockMinimization(Run):
         for b, chunk in read_ahead(self.source, list(order), meter.add if meter else None):
             yield b, make_block(
                 chunk.X, chunk.y, self.C * chunk.weight, first=offsets[b], stop=offsets[b + 1],
-                n_classes=self.k, tau=self.tau, dtype=self.source.dtype,
+                n_classes=self.k, tau=self.tau, dtype=self.source.dtype, margins=self.margins,
             )  # fmt: skip
             del chunk  # before the next one comes
 
@@ -302,6 +305,7 @@ class BlockMinimization(Run):
             "C": self.C,
             "tau": self.tau,
             "inner_passes": self.inner_passes,
+            **({"margins": fingerprint(self.margins)} if self.margins != EQUAL else {}),
         }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from dask.task_spec import DataNode, Task, TaskRef
 
+from dask_mcsvm.formulations.margins import toy_margins
 from dask_mcsvm.graphs.larank import MODEL, Passed, Visits
 from dask_mcsvm.solvers.larank import Aim, Kernel, LaRank
 from dask_mcsvm.storage import Checkpoint
@@ -135,8 +136,9 @@ class DaskLaRankRun(DaskRun):
         kind = "linear" if plan.parameters["kernel"].name == "linear" else "rbf"
         is_sparse = plan.parameters["is_sparse"]
         dtype, layout = source.dtype.name, "csr" if is_sparse else "dense"
-        work = partial(warm_up, kind=kind, dtype=dtype, is_sparse=is_sparse)
-        self.runner.prepare(f"larank-{kind}-{dtype}-{layout}", work)
+        margins = type(problem.margins)
+        work = partial(warm_up, kind=kind, dtype=dtype, is_sparse=is_sparse, margins=margins)
+        self.runner.prepare(f"larank-{kind}-{dtype}-{layout}-{margins.__name__}", work)
         rows = source.rows(problem.C, tau=0.0, run=run_id, all_rows=True)
         parameters = plan.parameters | {"seed": self.seed}
         graphs = Visits(rows, parameters, plan.aim, plan.shuffle, run_id)
@@ -153,13 +155,13 @@ def as_it_is(value: Any) -> Any:
     return value
 
 
-def warm_up(*, kind: str, dtype: str, is_sparse: bool) -> None:
+def warm_up(*, kind: str, dtype: str, is_sparse: bool, margins: type = tuple) -> None:
     """An epoch and a certificate of a few rows, in this thread; kernels of a kind are alike."""
     X = np.eye(4, 3, dtype=dtype)
     rows = sp.csr_array(X) if is_sparse else X
     run = LaRank(
         n_classes=4, n_features=3, is_sparse=is_sparse, dtype=np.dtype(dtype), kernel=Kernel(kind),
-        seed=0,
+        seed=0, margins=toy_margins(margins, 4),
     )  # fmt: skip
     examples = run.examples(rows, np.arange(4), np.ones(4))
     run.process(examples, np.arange(4))

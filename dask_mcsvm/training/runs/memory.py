@@ -63,7 +63,7 @@ class MemoryRun(Run):
         self.state = solver_at(self.solver, IN_MEMORY).make()(
             problem.rows, problem.y, problem.C, n_classes=problem.n_classes,
             formulation=problem.formulation, tau=problem.tau, seed=self.seed, n_jobs=self.n_jobs,
-            start=self.start,
+            start=self.start, margins=problem.margins,
         )  # fmt: skip
         self.dual, self.start = self.state.dual, None
         self.patience = self.state.patience
@@ -107,5 +107,6 @@ def certify_primal(problem: Problem, W: np.ndarray, n_jobs: int = 1) -> float:
         formulation=problem.formulation,
         tau=problem.tau,
         n_jobs=n_jobs,
+        margins=problem.margins,
     )
     return primal

@@ -22,6 +22,7 @@ from dask_mcsvm.data.lazy_source import LazySource
 from dask_mcsvm.data.rows import Graph, Key, row_blocks
 from dask_mcsvm.errors import CheckpointError, ClusterLostError, FitInterrupted, WorkersKilledError
 from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally, relative_gap
+from dask_mcsvm.formulations.margins import EQUAL, Margins, fingerprint, toy_margins
 from dask_mcsvm.graphs.model_files import file_widths, read_weights, write_weights
 from dask_mcsvm.graphs.path import can_rescale, load_rescaled
 from dask_mcsvm.graphs.splitting import ChunkedSplitting
@@ -96,6 +97,7 @@ class DaskProblem:
     C: float
     formulation: str
     tau: float
+    margins: Margins = EQUAL
 
     @property
     def primal_at_zero(self) -> float:
@@ -118,6 +120,7 @@ class DaskProblem:
             "formulation": self.formulation,
             "tau": self.tau,
             "factors": (self.C * source.factors).tolist(),
+            "margins": fingerprint(self.margins),
         }
 
 
@@ -125,7 +128,7 @@ def refuse_other(
     meta: dict[str, Any], problem: DaskProblem, plan: DaskPlan, seed: int | None
 ) -> None:
     """An error if a checkpoint is of other data or other parameters."""
-    was, now = meta["identity"], problem.identity()
+    was, now = {"margins": "", **meta["identity"]}, problem.identity()  # older ones name none
     for name in ("rows", "columns", "checksums"):
         if was[name] != now[name]:
             raise CheckpointError(
@@ -138,6 +141,11 @@ def refuse_other(
                 f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
                 "same parameters, or another checkpoint path."
             )
+    if was["margins"] != now["margins"]:
+        raise CheckpointError(
+            "the checkpoint was written with other margins; pass the same parameters, or another "
+            "checkpoint path."
+        )
     if decisive(meta["plan"]) != decisive(plan.to_json()):
         raise CheckpointError(
             f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
@@ -311,9 +319,12 @@ class DaskRun(Run):
         """Have kernels compiled, and rows held if they take only a part of the workers' memory."""
         problem, is_sparse = self.problem, self.problem.source.is_sparse
         self.runner.prepare(
-            warm_name(plan, is_sparse=is_sparse), partial(warm_up, plan, is_sparse=is_sparse)
+            warm_name(plan, margins=problem.margins, is_sparse=is_sparse),
+            partial(warm_up, plan, kind=type(problem.margins), is_sparse=is_sparse),
         )
-        rows = problem.source.rows(problem.C, tau=problem.tau, run=run_id)
+        rows = problem.source.rows(
+            problem.C, tau=problem.tau, run=run_id, margins=problem.margins
+        )
         graphs: Solver = solver_at(plan.solver, ON_DASK).make(plan, rows, self.seed, run_id)
         self.rows_graph = dict(graphs.data)
         if problem.source.n_bytes <= self.room:
@@ -421,11 +432,12 @@ def weights_of(block: Any) -> Any:
 # A fit of a few rows that calls every kernel of a plan, for workers to compile them ---------------
 
 
-def warm_name(plan: DaskPlan, *, is_sparse: bool) -> str:
+def warm_name(plan: DaskPlan, *, is_sparse: bool, margins: Margins = EQUAL) -> str:
     """Plans of the same name call the same kernels."""
     rows, alpha = "csr" if is_sparse else "dense", "lists" if keeps_lists(plan) else "array"
     side = "steps" if plan.solver == "shards" and plan.blocks > 1 else "whole"
-    return "-".join([plan.solver, plan.formulation, plan.dtype, rows, alpha, side])
+    parts = [plan.solver, plan.formulation, plan.dtype, rows, alpha, side]
+    return "-".join(parts if margins == EQUAL else [*parts, type(margins).__name__])
 
 
 def keeps_lists(plan: DaskPlan) -> bool:
@@ -434,7 +446,7 @@ def keeps_lists(plan: DaskPlan) -> bool:
     return has_lists(plan.formulation, n, plan.k, np.dtype(plan.dtype).itemsize)
 
 
-def warm_up(plan: DaskPlan, *, is_sparse: bool) -> None:
+def warm_up(plan: DaskPlan, *, is_sparse: bool, kind: type = tuple) -> None:
     """One epoch and one certificate of a plan like this one, in this thread."""
     k = DENSE_CLASSES + 1 if keeps_lists(plan) else 4
     X = np.eye(k, 3, dtype=plan.dtype)
@@ -442,7 +454,7 @@ def warm_up(plan: DaskPlan, *, is_sparse: bool) -> None:
     chunks = min(2, plan.blocks) if plan.solver == "shards" else 1
     rows = row_blocks(
         *([delayed(part)] * chunks for part in chunk), sizes=(k,) * chunks, n_features=3,
-        n_classes=k, dtype=plan.dtype, tau=1.0, run="warm",
+        n_classes=k, dtype=plan.dtype, tau=1.0, run="warm", margins=toy_margins(kind, k),
     )  # fmt: skip
     halves = tuple(range(0, k, 2)), tuple(range(1, k, 2))
     toy = replace(
