@@ -40,6 +40,7 @@ FLAGS = (
     Flag("fit_intercept", bool, "Whether to learn an intercept [yes]."),
     Flag("intercept_scaling", str, "Value of the constant feature, or radius [1.0]."),
     Flag("class_weight", str, "balanced, or LABEL=WEIGHT, any number of times.", repeated=True),
+    Flag("probability", bool, "Whether the model can tell probabilities [no]."),
     Flag("dtype", click.Choice(["float32", "float64"]), "Arithmetic [that of the rows]."),
     Flag("n_jobs", int, "Threads, -1 for all cores [1]."),
     Flag("checkpoint", click.Path(), "With --scheduler: folder that holds the state of the fit."),

@@ -1,15 +1,18 @@
 """Rows that are read chunk by chunk: fit and predict without holding them."""
 
+import os
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
 
 from dask_mcsvm._validation import check_rows, class_weights, is_lazy, working_dtype
 from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
 from dask_mcsvm.estimators._out_of_core import pose_blocks, pose_early_shrink
+from dask_mcsvm.estimators._probability import silent
 from dask_mcsvm.estimators._settings import (
     Settings,
     progress,
@@ -17,7 +20,7 @@ from dask_mcsvm.estimators._settings import (
     wants_early_shrink,
     warn_of_precision,
 )
-from dask_mcsvm.formulations import Nearness
+from dask_mcsvm.formulations import Nearness, best_temperature
 from dask_mcsvm.graphs.model_files import model_parts, one_chunk
 from dask_mcsvm.graphs.predict import (
     Model,
@@ -26,10 +29,12 @@ from dask_mcsvm.graphs.predict import (
     decision_function,
     predict,
     predict_topk,
+    probabilities,
 )
 from dask_mcsvm.training import PassPlan
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
-from dask_mcsvm.training.dask_run import DaskProblem, Keeping, train_on_dask
+from dask_mcsvm.training.dask_run import DaskProblem, Keeping, state_folder, train_on_dask
+from dask_mcsvm.training.lazy_held_out import lazy_parts
 from dask_mcsvm.training.lazy_source import LazySource, read_source
 from dask_mcsvm.training.loop import Fit
 from dask_mcsvm.training.runner import Runner, find_runner
@@ -114,6 +119,30 @@ def fit_lazy(
     return fit, source.classes, learned_features(source), plan, trained
 
 
+def lazy_temperature(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> float:
+    """The temperature of rows that a second fit on the workers leaves out [PROB].
+
+    Its state, and a W too large for the client, are in a folder that is removed in the end.
+    """
+    runner, found = find_runner(), []
+    parts = lazy_parts(X, y, sample_weight, classes, runner)
+    factors = class_weights(estimator.class_weight, classes, parts.class_totals)
+    with state_folder(settings.scratch, runner) as folder, silent():
+        os.makedirs(folder, exist_ok=True)
+        for held in parts.chosen:
+            model = clone(estimator).set_params(
+                probability=False, tol=settings.tol, max_epochs=settings.max_epochs, C=settings.C,
+                checkpoint=None, resume=False, scratch=folder, callbacks=(), verbose=0,
+                random_state=settings.seed,
+            )  # fmt: skip
+            model.fit(parts.X, parts.y, parts.weights_without(held), classes)
+            decision = model.decision_function(parts.rows_of(held))
+            found.append(parts.sums(held, decision, factors))
+    return best_temperature(found)
+
+
 def lazy_model(estimator: Any) -> Model:
     """A fitted estimator as the tasks of a prediction see it."""
     coef, formulation = estimator.coef_, estimator._trained.formulation
@@ -143,6 +172,11 @@ def lazy_topk(estimator: Any, X: Any, top: int) -> Any:
     """The best labels of each row as a Dask array (n, top)."""
     rows, model = _columns(estimator, X), lazy_model(estimator)
     return _answer(X, predict_topk(rows, model, estimator.classes_, top))
+
+
+def lazy_probabilities(estimator: Any, X: Any, temperature: float) -> Any:
+    """Probabilities as a Dask array (n, k) in the row chunks of X."""
+    return _answer(X, probabilities(_columns(estimator, X), lazy_model(estimator), temperature))
 
 
 def lazy_certain(estimator: Any, X: Any, near: Nearness) -> Any:

@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm._validation import (
@@ -22,6 +23,11 @@ from dask_mcsvm.estimators._predict import (
     best_classes,
     class_scores,
     two_class_decision,
+)
+from dask_mcsvm.estimators._probability import (
+    fitted_temperature,
+    has_probabilities,
+    probabilities,
 )
 
 
@@ -57,6 +63,40 @@ class LinearModel(Scored):
         if scores.shape[1] == 2:
             return two_class_decision(scores, self._trained.formulation)
         return scores
+
+    @available_if(has_probabilities)
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes, if the model was fitted with ``probability=True``.
+
+        The softmax of the scores times `temperature_`; the most probable class is that of
+        `predict`.
+
+        Parameters
+        ----------
+        X : array-like, SciPy sparse, Dask array or frame, or dataset, (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or a Dask array where `predict` gives one
+            In the precision of `coef_`; two columns for two classes.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from dask_mcsvm import LinearMCSVC
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = LinearMCSVC(probability=True, random_state=0).fit(X, y)
+        >>> model.predict_proba(X).shape
+        (150, 3)
+        """
+        check_is_fitted(self)
+        temperature = fitted_temperature(self)
+        if is_lazy(X) or is_lazy(self.coef_):
+            from dask_mcsvm.estimators._lazy import lazy_probabilities
+
+            return lazy_probabilities(self, X, temperature)
+        form = self._trained.formulation
+        return probabilities(check_rows(self, X), self.coef_, self.intercept_, form, temperature)
 
     def predict(self, X: Any) -> Any:
         """The class with the highest score, shape (n_samples,), for each row of X."""

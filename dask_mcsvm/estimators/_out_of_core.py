@@ -15,6 +15,7 @@ from dask_mcsvm._validation import (
 )
 from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained, class_totals
+from dask_mcsvm.estimators._probability import temperature_out_of_core
 from dask_mcsvm.estimators._settings import Settings, progress, warn_of_precision
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import Dataset, open_dataset
@@ -109,6 +110,43 @@ def fit_blocks(
     return _fit(estimator, posed, settings, train)
 
 
+def early_shrink_temperature(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> float:
+    """The temperature of rows that a second such fit leaves out."""
+    posed = pose_early_shrink(estimator, X, y, sample_weight, classes, settings)
+    return _temperature(posed, settings, partial(train_early_shrink, n_jobs=settings.n_jobs))
+
+
+def blocks_temperature(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> float:
+    """The same by block minimization."""
+    from dask_mcsvm.training.block_minimization import train_block_minimization  # imports Dask
+
+    posed = pose_blocks(estimator, X, y, sample_weight, classes, settings)
+    train = partial(train_block_minimization, formulation=settings.formulation)
+    return _temperature(posed, settings, train)
+
+
+def _temperature(posed: Posed, settings: Settings, train: Callable[..., Fit]) -> float:
+    tau = settings.tau
+    tau = posed.source.radius() or 1.0 if tau is None else tau
+    solve = partial(_train, settings=settings, tau=tau, train=train, on_epoch=None)
+    return temperature_out_of_core(posed.source, solve, settings.formulation, tau)
+
+
+def _train(
+    source: Source, settings: Settings, tau: float, train: Callable[..., Fit], on_epoch: Any
+) -> Fit:
+    return train(
+        source, C=settings.C, tau=tau, tol=settings.tol, max_epochs=settings.max_epochs,
+        seed=settings.seed, memory_limit=settings.memory_limit, scratch=settings.scratch,
+        checkpoint=settings.checkpoint, resume=settings.resume, options=settings.options,
+        on_epoch=on_epoch,
+    )  # fmt: skip
+
+
 def _fit(
     estimator: Any, posed: Posed, settings: Settings, train: Callable[..., Fit]
 ) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
@@ -119,12 +157,7 @@ def _fit(
     costs = settings.cost_range(posed.weights)
     check_range(costs, radius, tau, source.dtype, are_zero=radius == 0)
     with progress(settings.verbose, settings.callbacks) as on_epoch:
-        fit = train(
-            source, C=settings.C, tau=tau, tol=settings.tol, max_epochs=settings.max_epochs,
-            seed=settings.seed, memory_limit=settings.memory_limit, scratch=settings.scratch,
-            checkpoint=settings.checkpoint, resume=settings.resume, options=settings.options,
-            on_epoch=on_epoch,
-        )  # fmt: skip
+        fit = _train(source, settings, tau, train, on_epoch)
     trained = Trained(
         formulation=settings.formulation, C=settings.C, tau=float(tau),
         class_weight=estimator.class_weight, dtype=source.dtype, n_given=posed.n_given,

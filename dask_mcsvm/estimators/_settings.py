@@ -67,6 +67,7 @@ class Settings:
     verbose: int
     seed: int
     carry: str | None = None
+    probability: bool = False
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
 
@@ -107,6 +108,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_verbose(estimator.verbose),
         seed=draw_seed(estimator.random_state),
+        probability=check_flag("probability", estimator.probability),
     )
 
 

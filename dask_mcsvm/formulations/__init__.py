@@ -39,6 +39,7 @@ from dask_mcsvm.formulations._names import (
     relative_gap,
 )
 from dask_mcsvm.formulations._nearness import Nearness, distance_bound
+from dask_mcsvm.formulations._temperature import HeldOut, best_temperature, logits, softmax
 from dask_mcsvm.formulations.crammer_singer import CrammerSinger
 from dask_mcsvm.formulations.lee_lin_wahba import LeeLinWahba
 from dask_mcsvm.formulations.one_vs_rest import OneVsRest
@@ -49,11 +50,15 @@ __all__ = [
     "SHORT_NAMES",
     "CrammerSinger",
     "Formulation",
+    "HeldOut",
     "LeeLinWahba",
     "Nearness",
     "OneVsRest",
     "WestonWatkins",
+    "best_temperature",
     "distance_bound",
     "formulation_name",
+    "logits",
     "relative_gap",
+    "softmax",
 ]

@@ -54,6 +54,9 @@ class Source(Protocol):
     def identity(self) -> dict[str, Any]:
         """JSON values that differ where the rows do."""
 
+    def without(self, rows: np.ndarray) -> Source:
+        """The same source with weights of 0 for some rows, (n,) bool."""
+
 
 def read_ahead(
     source: Source, order: Sequence[int], meter: Meter | None = None
@@ -86,6 +89,8 @@ class DatasetSource:
         The arithmetic; float64 rows keep it by default, all others become float32.
     class_factors : ndarray of shape (n_classes,), optional
         Factor of the weight per class.
+    left_out : ndarray of shape (n,), bool, optional
+        Rows whose weight is 0 here.
 
     Raises
     ------
@@ -96,6 +101,7 @@ class DatasetSource:
     dataset: Dataset
     dtype: np.dtype[Any] = None  # type: ignore[assignment]
     class_factors: np.ndarray | None = None
+    left_out: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         stored = self.dataset.dtype
@@ -136,7 +142,12 @@ class DatasetSource:
         weight = np.ones(y.size) if weight is None else weight
         if self.class_factors is not None:
             weight = weight * self.class_factors[y]
+        if self.left_out is not None:
+            weight = np.where(self.left_out[slice(*self.row_offsets[b : b + 2])], 0.0, weight)
         return Chunk(X, y, weight)
+
+    def without(self, rows: np.ndarray) -> DatasetSource:
+        return replace(self, left_out=rows)
 
     def entries(self) -> np.ndarray:
         return self.dataset.block_entries()
@@ -207,6 +218,9 @@ class ArraySource:
     def read(self, b: int) -> Chunk:
         rows = slice(*self.row_offsets[b : b + 2])
         return Chunk(self.X[rows], self.y[rows], self.weight[rows])
+
+    def without(self, rows: np.ndarray) -> ArraySource:
+        return replace(self, weight=np.where(rows, 0.0, self.weight))
 
     def entries(self) -> np.ndarray:
         offsets = np.asarray(self.row_offsets)
