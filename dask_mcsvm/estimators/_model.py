@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dask_mcsvm._validation import (
+from dask_mcsvm.data.validation import (
     check_integer,
     check_n_jobs,
     check_rows,

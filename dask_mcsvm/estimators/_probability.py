@@ -15,13 +15,14 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from dask_mcsvm._validation import TrainingSet
+from dask_mcsvm.data.block_source import Source
+from dask_mcsvm.data.validation import TrainingSet
 from dask_mcsvm.errors import ConvergenceWarning, PrecisionWarning
 from dask_mcsvm.estimators._path import part as some_of
 from dask_mcsvm.estimators._predict import decision_blocks
 from dask_mcsvm.estimators._settings import Settings
 from dask_mcsvm.formulations import HeldOut, best_temperature, logits, softmax
-from dask_mcsvm.training import Fit, Source
+from dask_mcsvm.training import Fit
 from dask_mcsvm.training.held_out import (
     HELD_OUT_TOL,
     PARTS,

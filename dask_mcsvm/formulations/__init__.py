@@ -31,7 +31,7 @@ Examples
 0.0
 """
 
-from dask_mcsvm.formulations._base import Formulation
+from dask_mcsvm.formulations._base import Formulation, half_square
 from dask_mcsvm.formulations._names import (
     FORMULATIONS,
     SHORT_NAMES,
@@ -39,6 +39,7 @@ from dask_mcsvm.formulations._names import (
     relative_gap,
 )
 from dask_mcsvm.formulations._nearness import Nearness, distance_bound
+from dask_mcsvm.formulations._tally import Bounds, Tally
 from dask_mcsvm.formulations._temperature import HeldOut, best_temperature, logits, softmax
 from dask_mcsvm.formulations.crammer_singer import CrammerSinger
 from dask_mcsvm.formulations.lee_lin_wahba import LeeLinWahba
@@ -48,16 +49,19 @@ from dask_mcsvm.formulations.weston_watkins import WestonWatkins
 __all__ = [
     "FORMULATIONS",
     "SHORT_NAMES",
+    "Bounds",
     "CrammerSinger",
     "Formulation",
     "HeldOut",
     "LeeLinWahba",
     "Nearness",
     "OneVsRest",
+    "Tally",
     "WestonWatkins",
     "best_temperature",
     "distance_bound",
     "formulation_name",
+    "half_square",
     "logits",
     "relative_gap",
     "softmax",

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
+from dask_mcsvm.data.lazy_input import encode_chunk
 from dask_mcsvm.formulations import HeldOut, logits
-from dask_mcsvm.graphs.lazy_input import encode_chunk
 from dask_mcsvm.storage import Dataset, open_dataset
 
 from .held_out import chosen_parts, count_parts, parts_of_rows
