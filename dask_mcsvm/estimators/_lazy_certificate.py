@@ -19,10 +19,11 @@ from dask_mcsvm.estimators._certificate import (
     weights_of,
 )
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
+from dask_mcsvm.estimators._prune import column_squares
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.model_files import memory_block, one_chunk, primal_in_parts
 from dask_mcsvm.training import Problem, parse_size
-from dask_mcsvm.training.lazy_source import read_source
+from dask_mcsvm.training.lazy_source import read_source, summed_columns
 from dask_mcsvm.training.runner import Runner, find_runner
 
 
@@ -53,6 +54,11 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
     )  # fmt: skip
     runner.release(source.held)
     return compare(trained.formulation, factors.size, float(totals.sum()), primal, estimator.dual_)
+
+
+def lazy_squares(estimator: Any, X: Any) -> npt.NDArray[np.float64]:
+    """Sum of the squares of each feature (d,) over lazy rows."""
+    return summed_columns(check_lazy_rows(estimator, X), column_squares, find_runner())
 
 
 def primal_of_rows(problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> float:

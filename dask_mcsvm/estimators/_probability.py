@@ -24,10 +24,10 @@ from dask_mcsvm.estimators._settings import Settings
 from dask_mcsvm.formulations import HeldOut, best_temperature, logits, softmax
 from dask_mcsvm.training import Fit
 from dask_mcsvm.training.held_out import (
-    HELD_OUT_TOL,
     PARTS,
     chosen_parts,
     count_parts,
+    held_out_tol,
     parts_of_rows,
 )
 
@@ -73,7 +73,7 @@ def shorter(settings: Settings, fit: Fit) -> Settings:
     """
     epochs = max(1, fit.n_iter) if fit.stop == "callback" else settings.max_epochs
     return replace(
-        settings, probability=False, tol=max(settings.tol, HELD_OUT_TOL), max_epochs=epochs,
+        settings, probability=False, tol=held_out_tol(settings.tol), max_epochs=epochs,
         warm_start=False, checkpoint=None, resume=False, callbacks=(), verbose=0, carry=None,
         scratch=settings.scratch or settings.checkpoint,
     )  # fmt: skip

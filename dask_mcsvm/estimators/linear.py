@@ -74,7 +74,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         proportional to the sum of `sample_weight` in the class.
     probability : bool
         Whether the model has `predict_proba`. A fifth of the rows is then left out of one more fit
-        to a gap of 3e-2 (of fewer than 10,000 rows several fifths, in turn): `temperature_`.
+        to 30 times the gap (of fewer than 10,000 rows several fifths, in turn): `temperature_`.
     dtype : {"float32", "float64"} or None
         Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in
         float32, which halves memory and reaches a relative gap of about 1e-5.

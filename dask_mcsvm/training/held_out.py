@@ -13,12 +13,23 @@ PARTS = 5
 #: part of that many is enough, and of fewer rows several parts are held out, one after another.
 ENOUGH_ROWS = 2000
 #: The temperature is the same at this gap as at 1e-3, within 0.5% (all text sets, C = 1 and 10, all
-#: formulations), and half of the epochs are saved.
-HELD_OUT_TOL = 3e-2
+#: formulations), and half of the epochs are saved; so many times the gap of the model itself.
+HELD_OUT_TOL, TIMES_TOL = 3e-2, 30.0
 #: Rows that differ by so little are taken for equal.
 RESOLUTION = 1e4
 #: Entries of dense rows that are looked at together.
 BLOCK = 2**18
+
+
+def held_out_tol(tol: float) -> float:
+    """To which gap a fit without some rows goes, beside one to ``tol``.
+
+    Examples
+    --------
+    >>> held_out_tol(1e-3), held_out_tol(0.1), held_out_tol(0.0)
+    (0.03, 0.1, 0.03)
+    """
+    return max(tol, min(TIMES_TOL * tol, HELD_OUT_TOL)) if tol > 0 else HELD_OUT_TOL
 
 
 def parts_of_rows(X: Any) -> np.ndarray:
