@@ -19,7 +19,6 @@ from dask_mcsvm.data.validation import (
 )
 from dask_mcsvm.estimators._certain import certain_rows, nearness_of
 from dask_mcsvm.estimators._certificate import Certificate, Trained, certify
-from dask_mcsvm.estimators._explain import Explanation, explained, feature_names
 from dask_mcsvm.estimators._predict import (
     Scored,
     best_classes,
@@ -32,6 +31,7 @@ from dask_mcsvm.estimators._probability import (
     probabilities,
 )
 from dask_mcsvm.estimators._prune import column_squares, pruned, refuse_tied
+from dask_mcsvm.estimators.explain import Explanation, explained, feature_names
 
 
 class LinearModel(Scored):

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.data.validation import is_lazy
+from dask_mcsvm.estimators.explain import told_apart
 from dask_mcsvm.estimators.files import model_versions, stored_parameters
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.report.scores import Scores
@@ -16,6 +17,8 @@ from dask_mcsvm.report.scores import Scores
 FloatArray = npt.NDArray[np.float64]
 
 CURVES = ("epoch", "seconds", "primal", "dual", "gap", "active")
+# Pairs of classes for which a report says what tells them apart, and by how many features each.
+MOST_PAIRS, FEATURES = 12, 3
 # What a fit on Dask adds to its records: numbers of that epoch.
 TRAFFIC = {"tasks": "Tasks", "bytes": "Bytes moved"}
 
@@ -37,6 +40,8 @@ class Run:
         Tasks, bytes moved; empty for a fit in memory.
     n_groups : int
         Class groups that met in rounds; 0 if there were none.
+    reasons : list of (str, str)
+        For the most frequent mistakes: features that speak for the true class, and for the other.
     """
 
     formulation: str
@@ -62,6 +67,7 @@ class Run:
     versions: dict[str, str]
     notes: dict[str, Any]
     scores: Scores | None
+    reasons: list[tuple[str, str]]
 
     @property
     def seconds(self) -> float:
@@ -87,6 +93,7 @@ def run_of(model: Any, scores: Scores | None) -> Run:
     stored = coef.data if sp.issparse(coef) else np.asarray(coef).ravel(order="K")
     kinds = sorted({kind for record in history for kind in record.get("task_seconds", {})})
     groups = getattr(model.plan_, "groups", ()) if model.solver_ == "rounds" else ()
+    mistakes = [] if scores is None else scores.mistakes
     return Run(
         formulation=FORMULATIONS[model._trained.formulation].title,
         solver=model.solver_,
@@ -117,6 +124,7 @@ def run_of(model: Any, scores: Scores | None) -> Run:
         versions=versions,
         notes=_notes(getattr(model, "notes_", {})),
         scores=scores,
+        reasons=told_apart(model, [pair[:2] for pair in mistakes[:MOST_PAIRS]], FEATURES),
     )
 
 

@@ -1,5 +1,6 @@
 """Which features speak for a label against its rival."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dask_mcsvm.data.validation import is_lazy
 from dask_mcsvm.formulations import FORMULATIONS
 
 
@@ -72,6 +74,28 @@ def explained(model: Any, row: Any, names: Any, top: int) -> Explanation:
     margin = float(adds.sum() + intercept)
     classes = model.classes_
     return Explanation(_item(classes[label]), _item(classes[rival]), margin, intercept, reasons)
+
+
+def told_apart(model: Any, pairs: Sequence[tuple[Any, Any]], top: int) -> list[tuple[str, str]]:
+    """For pairs of labels, the features that speak most for the first, and for the second.
+
+    Empty texts for labels that are none of the model's, and for weights that stay in files.
+    """
+    names = feature_names(model, None)
+    place = {label: m for m, label in enumerate(model.classes_.tolist())}
+    found = []
+    for one, other in pairs:
+        if is_lazy(model.coef_) or not {one, other} <= set(place):
+            found.append(("", ""))
+            continue
+        weights, _ = difference(model, place[one], place[other])
+        sides = (np.argsort(-side, kind="stable")[:top] for side in (weights, -weights))
+        texts = (
+            ", ".join(str(names[j]) for j in side.tolist() if sign * weights[j] > 0)
+            for side, sign in zip(sides, (1, -1), strict=True)
+        )
+        found.append((next(texts), next(texts)))
+    return found
 
 
 def difference(model: Any, label: int, rival: int) -> tuple[npt.NDArray[np.float64], float]:
