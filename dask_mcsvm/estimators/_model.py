@@ -67,7 +67,7 @@ class LinearModel(Scored):
             return two_class_decision(scores, self._trained.formulation)
         return scores
 
-    @available_if(has_probabilities)
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of the classes, if the model was fitted with ``probability=True``.
 

@@ -119,7 +119,7 @@ def blocks_temperature(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
 ) -> float:
     """The same by block minimization."""
-    from dask_mcsvm.training.block_minimization import train_block_minimization  # imports Dask
+    from dask_mcsvm.training.runs.block_minimization import train_block_minimization  # imports Dask
 
     posed = pose_blocks(estimator, X, y, sample_weight, classes, settings)
     train = partial(train_block_minimization, formulation=settings.formulation)

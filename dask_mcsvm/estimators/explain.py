@@ -44,7 +44,7 @@ class Explanation:
     reasons: tuple[Reason, ...]
 
     def __repr__(self) -> str:
-        lines = [("feature", "value", "weight", "adds")]
+        lines: list[tuple[str, ...]] = [("feature", "value", "weight", "adds")]
         lines += [(r.feature, *(f"{v:+.4g}" for v in r[1:])) for r in self.reasons]
         lines.append(("intercept", "", "", f"{self.intercept:+.4g}"))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -123,7 +123,7 @@ def feature_names(model: Any, names: Any) -> Any:
 
 def _weights(model: Any, m: int) -> npt.NDArray[np.float64]:
     row = model.coef_[[m]]
-    return np.asarray(row.toarray() if sp.issparse(row) else row, np.float64)[0]
+    return np.asarray(row.toarray() if sp.issparse(row) else row, np.float64).ravel()
 
 
 def _item(label: Any) -> Any:

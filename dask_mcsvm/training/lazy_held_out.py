@@ -52,8 +52,10 @@ class LazyParts:
 
     def rows_of(self, part: int) -> da.Array:
         """The rows of a part, in chunks of unknown length."""
-        rows: da.Array = self.X.map_blocks(rows_of_part, part, meta=self.X._meta)
-        rows._chunks = ((np.nan,) * len(rows.chunks[0]), rows.chunks[1])
+        chunks = ((np.nan,) * self.X.numblocks[0], self.X.chunks[1])
+        rows: da.Array = da.map_blocks(
+            rows_of_part, self.X, part=part, chunks=chunks, meta=self.X._meta
+        )
         return rows
 
     def sums(self, part: int, decision: da.Array, factors: Array) -> HeldOut:
@@ -63,10 +65,11 @@ class LazyParts:
             delayed(held_out_sums, name="held-out")(block, X, codes, w, part, factors)
             for block, (X, codes, w) in zip(found, self._chunks, strict=True)
         ]
-        first, *rest = _compute(tasks, self.runner)
+        total, *rest = _compute(tasks, self.runner)
         for sums in rest:
-            first = first.plus(sums)
-        return first
+            total = total.plus(sums)
+        assert isinstance(total, HeldOut)
+        return total
 
 
 def lazy_parts(X: Any, y: Any, sample_weight: Any, classes: Array, runner: Runner) -> LazyParts:
