@@ -12,7 +12,7 @@ from dask_mcsvm.formulations._base import FloatArray
 
 #: Factors of the scores at which a pass over held-out rows takes its sums, each twice the last, so
 #: that one exponential serves all. Scores of text want 5 to 30, at a small C a thousand.
-LADDER: FloatArray = 2.0 ** np.arange(-6, 19)
+LADDER: FloatArray = np.asarray(2.0 ** np.arange(-6, 19), np.float64)
 #: The share of labels that may be anything: without it rows that are all right would ask for
 #: probabilities of 0 and 1.
 NOISE = 1e-3
