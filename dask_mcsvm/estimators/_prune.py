@@ -91,9 +91,10 @@ def without_least(
     coef: npt.NDArray[Any], squares: npt.NDArray[np.float64], level: float
 ) -> sp.csr_array:
     """The weights whose influence reaches the level, class by class."""
-    parts, least = [], np.sqrt(level / np.maximum(squares, np.finfo(np.float64).tiny))
+    parts = []
     for row in coef:
-        kept = np.flatnonzero((np.abs(row) >= least) & (row != 0))
+        influence = np.square(row, dtype=np.float64) * squares
+        kept = np.flatnonzero((influence >= level) & (row != 0))
         parts.append((row[kept], kept.astype(np.int32)))
     indptr = np.cumsum([0, *(kept.size for _, kept in parts)])
     data, indices = (np.concatenate(part) for part in zip(*parts, strict=True))
