@@ -3,7 +3,7 @@
 "here" is ``LinearMCSVC(probability=True)``, "dual" the same with scores that the dual variables say
 each row would have without itself; the others are scikit-learn's CalibratedClassifierCV around the
 same model, five folds. It refuses classes of fewer rows than folds; "shuffled" are five folds
-drawn at random.
+drawn at random, of which some may lack a class: then it says nothing sensible.
 """
 
 from __future__ import annotations
@@ -124,10 +124,7 @@ def tables(results: Sequence[Result]) -> dict[str, Table | str]:
         "set, method", "log loss", "of five folds", "Brier", "calibration error", "accuracy",
         "CPU seconds",
     )  # fmt: skip
-    fives = {
-        set_of(r): r for r in reversed(results)
-        if r.case.options["method"].startswith("temperature") and r["log_loss"] is not None
-    }  # fmt: skip
+    fives = {set_of(r): r for r in reversed(results) if is_five(r)}
     rows = [row(r, fives.get(set_of(r))) for r in results]
     covered = [
         [set_of(r), *(f"{share:.1%}" for share in r["covered"])]
@@ -135,6 +132,13 @@ def tables(results: Sequence[Result]) -> dict[str, Table | str]:
     ]  # fmt: skip
     shares = [f"{share:.0%} answered" for share in COVERED]
     return {"all": Table(heads, rows), "coverage": Table(("set", *shares), covered)}
+
+
+def is_five(result: Result) -> bool:
+    """Whether this is a temperature of five folds, and better than a blind guess."""
+    loss = result["log_loss"]
+    is_one = str(result.case.options["method"]).startswith("temperature")
+    return is_one and loss is not None and loss < 0.9 * float(np.log(result["k"]))
 
 
 def row(result: Result, five: Result | None) -> list[str]:

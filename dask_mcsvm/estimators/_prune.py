@@ -97,6 +97,8 @@ def without_least(
         kept = np.flatnonzero((influence >= level) & (row != 0))
         parts.append((row[kept], kept.astype(np.int32)))
     indptr = np.cumsum([0, *(kept.size for _, kept in parts)])
+    if indptr[-1] <= np.iinfo(np.int32).max:  # SciPy widens the indices to what this is
+        indptr = indptr.astype(np.int32)
     data, indices = (np.concatenate(part) for part in zip(*parts, strict=True))
     return sp.csr_array((data, indices, indptr), shape=coef.shape)
 

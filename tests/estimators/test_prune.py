@@ -40,6 +40,7 @@ def test_a_pruned_model_is_smaller_certified_and_a_copy(formulation, tmp_path: P
     assert influence[kept != 0].min() > influence[kept == 0].max()
     smallest = model.prune(X, y, max_gap=0.5)
     assert sp.issparse(smallest.coef_)
+    assert smallest.coef_.indices.dtype == np.int32
     assert smallest.density_ < small.density_
     smallest.save(tmp_path / "small.zarr")
     again = LinearMCSVC.load(tmp_path / "small.zarr")
