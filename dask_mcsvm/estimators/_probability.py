@@ -4,10 +4,11 @@ The rows of a part are left out of a short fit, which then scores them; how sure
 is how sure the model may be of new rows.
 """
 
+import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,21 +16,21 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from dask_mcsvm.data.block_source import Source
-from dask_mcsvm.data.validation import TrainingSet
-from dask_mcsvm.errors import ConvergenceWarning, PrecisionWarning
-from dask_mcsvm.estimators._path import part as some_of
-from dask_mcsvm.estimators._predict import decision_blocks
-from dask_mcsvm.estimators._settings import Settings
-from dask_mcsvm.formulations import HeldOut, best_temperature, logits, softmax
-from dask_mcsvm.training import Fit
-from dask_mcsvm.training.held_out import (
+from dask_mcsvm.data.held_out import (
     PARTS,
     chosen_parts,
     count_parts,
     held_out_tol,
     parts_of_rows,
 )
+from dask_mcsvm.data.validation import TrainingSet
+from dask_mcsvm.errors import ConvergenceWarning, PrecisionWarning
+from dask_mcsvm.estimators._fits import Posed, pose
+from dask_mcsvm.estimators._path import part as some_of
+from dask_mcsvm.estimators._predict import decision_blocks
+from dask_mcsvm.estimators._settings import Settings
+from dask_mcsvm.formulations import HeldOut, best_temperature, logits, softmax
+from dask_mcsvm.training import Fit
 
 #: Scores from which sums are taken at a time: they stay in the cache.
 BLOCK = 2**16
@@ -66,6 +67,19 @@ def probabilities(
     return out
 
 
+def find_temperature(estimator: Any, posed: Posed, fit: Fit, settings: Settings) -> float:
+    """The temperature of rows that a short second fit leaves out, wherever they are [PROB]."""
+    brief = shorter(settings, fit)
+    with warnings.catch_warnings():  # the fit that the user asked for has warned already
+        for kind in (ConvergenceWarning, PrecisionWarning):
+            warnings.simplefilter("ignore", kind)
+        if isinstance(posed.source, TrainingSet):
+            return best_temperature(parts_in_memory(estimator, posed.source, brief))
+        if posed.blocks is not None:
+            return best_temperature(parts_by_passes(posed, brief))
+        return best_temperature(parts_on_dask(estimator, posed.source, brief))
+
+
 def shorter(settings: Settings, fit: Fit) -> Settings:
     """The settings of fits that hold rows out, after one that `settings` are of.
 
@@ -79,41 +93,57 @@ def shorter(settings: Settings, fit: Fit) -> Settings:
     )  # fmt: skip
 
 
-def temperature_in_memory(estimator: Any, data: TrainingSet, settings: Settings) -> float:
-    """The temperature of rows in memory; `settings` are those of `shorter`."""
+def parts_in_memory(estimator: Any, data: TrainingSet, brief: Settings) -> Iterator[HeldOut]:
+    """What each part of rows in memory says, after a fit without it."""
     part, k = parts_of_rows(data.rows), data.classes.size
-    found = []
     for held in chosen_parts(count_parts(part, data.y, data.weights, k)[0]):
         model, out = clone(estimator), some_of(data, np.flatnonzero(part == held))
-        with silent():
-            model._learn(some_of(data, np.flatnonzero(part != held)), settings, None)
+        others = some_of(data, np.flatnonzero(part != held))
+        model._learn(pose(model, others, None, None, None, brief), brief)
         form = model._trained.formulation
-        found.append(sums_of(out.rows, out.y, out.weights, model.coef_, model.intercept_, form))
-    return best_temperature(found)
+        yield sums_of(out.rows, out.y, out.weights, model.coef_, model.intercept_, form)
 
 
-def temperature_out_of_core(source: Source, train: Any, formulation: str, tau: float) -> float:
-    """The same of rows that are read chunk by chunk; ``train(source)`` is the fit."""
-    (n, d), k = source.shape, source.n_classes
+def parts_by_passes(posed: Posed, brief: Settings) -> Iterator[HeldOut]:
+    """The same of a dataset that this process reads chunk by chunk."""
+    blocks, tau = posed.blocks, posed.tau
+    (n, d), k = blocks.shape, blocks.n_classes
     part, counts = np.empty(n, np.int8), np.zeros((2, PARTS, k))
-    spans = [slice(*pair) for pair in zip(source.row_offsets, source.row_offsets[1:], strict=False)]
+    spans = [slice(*pair) for pair in pairwise(blocks.row_offsets)]
     for b, rows in enumerate(spans):
-        chunk = source.read(b)
+        chunk = blocks.read(b)
         part[rows] = parts_of_rows(chunk.X)
         counts += count_parts(part[rows], chunk.y, chunk.weight, k)
-    found = []
     for held in chosen_parts(counts[0]):
-        with silent():
-            W = train(source.without(part == held)).W
+        W = posed.solve(
+            blocks.without(part == held), tol=brief.tol, max_epochs=brief.max_epochs,
+            seed=brief.seed, scratch=brief.scratch, checkpoint=None, resume=False,
+        ).W  # fmt: skip
+        bias = tau * W[d].astype(np.float64)
         for b, rows in enumerate(spans):
-            chunk, mine = source.read(b), np.flatnonzero(part[rows] == held)
-            found.append(
-                sums_of(
-                    chunk.X[mine], chunk.y[mine], chunk.weight[mine], W[:d].T,
-                    tau * W[d].astype(np.float64), formulation,
-                )
+            chunk, mine = blocks.read(b), np.flatnonzero(part[rows] == held)
+            y, weight = chunk.y[mine], chunk.weight[mine]
+            yield sums_of(chunk.X[mine], y, weight, W[:d].T, bias, brief.formulation)
+
+
+def parts_on_dask(estimator: Any, source: Any, brief: Settings) -> Iterator[HeldOut]:
+    """The same on the workers; state, and a W too large for the client, are removed in the end."""
+    from dask_mcsvm.data.lazy_held_out import lazy_parts  # these import Dask
+    from dask_mcsvm.training.runner import find_runner
+    from dask_mcsvm.training.runs.on_dask import state_folder
+
+    runner = find_runner()
+    parts = lazy_parts(source, runner)
+    with state_folder(brief.scratch, runner) as folder:
+        os.makedirs(folder, exist_ok=True)
+        for held in parts.chosen:
+            model = clone(estimator).set_params(
+                probability=False, tol=brief.tol, max_epochs=brief.max_epochs, C=brief.C,
+                checkpoint=None, resume=False, scratch=folder, callbacks=(), verbose=0,
+                random_state=brief.seed,
             )  # fmt: skip
-    return best_temperature(found)
+            model.fit(parts.X, parts.y, parts.weights_without(held), source.classes)
+            yield parts.sums(held, model.decision_function(parts.rows_of(held)))
 
 
 def sums_of(
@@ -133,12 +163,3 @@ def sums_of(
             some = logits(decision[start : start + step])
             sums = sums.plus(HeldOut.of(some, y[here], weights[here]))
     return sums
-
-
-@contextmanager
-def silent() -> Iterator[None]:
-    """The fit that the user asked for has warned already."""
-    with warnings.catch_warnings():
-        for kind in (ConvergenceWarning, PrecisionWarning):
-            warnings.simplefilter("ignore", kind)
-        yield

@@ -13,9 +13,9 @@ from sklearn.metrics import log_loss
 from training.sets import lazy, small_set, svm
 
 from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.data.held_out import PARTS, chosen_parts, parts_of_rows
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import write_dataset
-from dask_mcsvm.training.held_out import PARTS, chosen_parts, parts_of_rows
 
 
 def sure(**parameters):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,39 +12,29 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
-from dask_mcsvm.data.lazy_input import encode_chunk
 from dask_mcsvm.formulations import HeldOut, logits
-from dask_mcsvm.storage import Dataset, open_dataset
 
 from .held_out import chosen_parts, count_parts, parts_of_rows
-from .lazy_source import _blocks, _compute, _spans, like, row_chunks
-from .runner import Runner
+from .lazy_source import LazySource, Runner, _compute
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class LazyParts:
-    """Rows, labels and weights as Dask arrays of the same chunks, and what is held out of them."""
+    """The rows of a fit as Dask arrays, and which parts are held out of them."""
 
+    source: LazySource
     X: da.Array
     y: da.Array
-    weights: da.Array | None
-    codes: Sequence[Delayed]
-    class_totals: Array  # (k,)
     chosen: Sequence[int]
     runner: Runner
 
-    @property
-    def _chunks(self) -> list[tuple[Delayed, Delayed, Delayed | None]]:
-        weights = [None] * len(self.codes) if self.weights is None else _blocks(self.weights)
-        return list(zip(_blocks(self.X), self.codes, weights, strict=True))
-
     def weights_without(self, part: int) -> da.Array:
-        """Weights that are 0 for the rows of a part."""
+        """Sample weights that are 0 for the rows of a part."""
         blocks = [
             da.from_delayed(delayed(weights_of_others)(X, w, part), (size,), np.float64)
-            for (X, _, w), size in zip(self._chunks, self.X.chunks[0], strict=True)
+            for (X, _, w), size in zip(_chunks(self.source), self.source.sizes, strict=True)
         ]
         found: da.Array = da.concatenate(blocks)
         return found
@@ -58,12 +47,12 @@ class LazyParts:
         )
         return rows
 
-    def sums(self, part: int, decision: da.Array, factors: Array) -> HeldOut:
-        """Of the rows of a part, from their decisions; ``factors`` (k,) are class weights."""
+    def sums(self, part: int, decision: da.Array) -> HeldOut:
+        """Of the rows of a part, from their decisions."""
         found = [block.ravel()[0] for block in decision.to_delayed()]
         tasks = [
-            delayed(held_out_sums, name="held-out")(block, X, codes, w, part, factors)
-            for block, (X, codes, w) in zip(found, self._chunks, strict=True)
+            delayed(held_out_sums, name="held-out")(block, *chunk, part, self.source.factors)
+            for block, chunk in zip(found, _chunks(self.source), strict=True)
         ]
         total, *rest = _compute(tasks, self.runner)
         for sums in rest:
@@ -72,25 +61,28 @@ class LazyParts:
         return total
 
 
-def lazy_parts(X: Any, y: Any, sample_weight: Any, classes: Array, runner: Runner) -> LazyParts:
-    """Look at every chunk of what `fit` was given, and choose the parts to hold out."""
-    if isinstance(X, str | os.PathLike | Dataset):
-        dataset = X if isinstance(X, Dataset) else open_dataset(X)
-        X, y = dataset.to_dask(labels=True)
-        sample_weight = dataset.weights_to_dask()
-    X = row_chunks(X, runner)
-    y = like(y, X, "y", runner)
-    weights = None if sample_weight is None else like(sample_weight, X, "sample_weight", runner)
-    codes = [
-        delayed(encode_chunk, name="codes")(block, classes, first=first, stop=stop)
-        for block, (first, stop) in zip(_blocks(y), _spans(X), strict=True)
+def lazy_parts(source: LazySource, runner: Runner) -> LazyParts:
+    """Look at every chunk of a fit, and choose the parts to hold out."""
+    k, d = source.classes.size, source.n_features
+    tasks = [delayed(count_chunk, name="count-parts")(*chunk, k) for chunk in _chunks(source)]
+    counts, _ = np.sum(_compute(tasks, runner), axis=0)
+    empty = sp.csr_array((0, d)) if source.is_sparse else np.empty((0, d))
+    rows = [
+        da.from_delayed(X, (size, d), source.dtype, meta=empty.astype(source.dtype))
+        for X, size in zip(source.X, source.sizes, strict=True)
     ]
-    parts = LazyParts(X, y, weights, codes, np.zeros(0), (), runner)
-    tasks = [
-        delayed(count_chunk, name="count-parts")(*chunk, classes.size) for chunk in parts._chunks
+    labels = [
+        da.from_delayed(delayed(labels_of)(codes, source.classes), (size,), source.classes.dtype)
+        for codes, size in zip(source.codes, source.sizes, strict=True)
     ]
-    counts, totals = np.sum(_compute(tasks, runner), axis=0)
-    return LazyParts(X, y, weights, codes, totals.sum(axis=0), chosen_parts(counts), runner)
+    return LazyParts(
+        source, da.concatenate(rows), da.concatenate(labels), chosen_parts(counts), runner
+    )
+
+
+def _chunks(source: LazySource) -> list[tuple[Delayed, Delayed, Delayed | None]]:
+    weights = source.weights or [None] * len(source.codes)
+    return list(zip(source.X, source.codes, weights, strict=True))
 
 
 # -- tasks -----------------------------------------------------------------------------------------
@@ -99,6 +91,11 @@ def lazy_parts(X: Any, y: Any, sample_weight: Any, classes: Array, runner: Runne
 def count_chunk(X: Any, codes: Array, weights: Any, k: int) -> Array:
     """Rows and weights of a chunk, by part and class."""
     return count_parts(_parts(X), codes, _weights(weights, codes.size), k)
+
+
+def labels_of(codes: Array, classes: Array) -> Array:
+    """Labels of a chunk from their codes."""
+    return classes[codes]
 
 
 def weights_of_others(X: Any, weights: Any, part: int) -> Array:
