@@ -48,6 +48,7 @@ FLAGS = (
         "{child: parent}.",
         of=BOTH,
     ),
+    Flag("probability", bool, "Whether the model can tell probabilities [no]."),
     Flag("dtype", click.Choice(["float32", "float64"]), "Arithmetic [that of the rows].", of=BOTH),
     Flag("n_jobs", int, "Threads, -1 for all cores [1]."),
     Flag("checkpoint", click.Path(), "Folder that holds the state of the fit.", of=BOTH),

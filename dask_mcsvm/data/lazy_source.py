@@ -7,7 +7,7 @@ first pass looks at every chunk once, on the workers; the client sees a few numb
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -393,6 +393,12 @@ def take_part(block: Any, n: int, seed: Sequence[int], *, learn: bool) -> Any:
     check_sparse(block)
     order = np.random.default_rng(seed).permutation(block.shape[0])
     return block[np.sort(order[n:] if learn else order[:n])]
+
+
+def summed_columns(X: da.Array, task: Callable[[Any], Array], runner: Runner) -> Array:
+    """The sum over all row chunks of what `task` makes of each."""
+    found = _compute([delayed(task, name="columns")(block) for block in _blocks(X)], runner)
+    return np.asarray(np.sum(found, axis=0))
 
 
 def share_of_hits(predicted: da.Array, X: Any, y: Any, sample_weight: Any, runner: Runner) -> float:

@@ -132,6 +132,9 @@ class Source(Protocol):
     def identity(self) -> dict[str, Any]:
         """JSON values that differ where the rows do."""
 
+    def without(self, rows: np.ndarray) -> Source:
+        """The same source with weights of 0 for some rows, (n,) bool."""
+
 
 def read_ahead(
     source: Source, order: Sequence[int], done: Callable[[float], object] | None = None
@@ -166,6 +169,8 @@ class DatasetSource:
         Factor of the weight per class.
     weights : WeightsByClass, optional
         Those of the dataset; read from it by default.
+    left_out : ndarray of shape (n,), bool, optional
+        Rows whose weight is 0 here.
 
     Raises
     ------
@@ -177,6 +182,7 @@ class DatasetSource:
     dtype: np.dtype[Any] = None  # type: ignore[assignment]
     class_factors: np.ndarray | None = None
     weights: WeightsByClass = None  # type: ignore[assignment]
+    left_out: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.weights is None:
@@ -251,7 +257,12 @@ class DatasetSource:
         weight = np.ones(y.size) if weight is None else weight
         if self.class_factors is not None:
             weight = weight * self.class_factors[y]
+        if self.left_out is not None:
+            weight = np.where(self.left_out[slice(*self.row_offsets[b : b + 2])], 0.0, weight)
         return Chunk(X, y, weight)
+
+    def without(self, rows: np.ndarray) -> DatasetSource:
+        return replace(self, left_out=rows)
 
     def entries(self) -> np.ndarray:
         return self.dataset.block_entries()
@@ -322,6 +333,9 @@ class ArraySource:
     def read(self, b: int) -> Chunk:
         rows = slice(*self.row_offsets[b : b + 2])
         return Chunk(self.X[rows], self.y[rows], self.weight[rows])
+
+    def without(self, rows: np.ndarray) -> ArraySource:
+        return replace(self, weight=np.where(rows, 0.0, self.weight))
 
     def entries(self) -> np.ndarray:
         offsets = np.asarray(self.row_offsets)

@@ -62,6 +62,8 @@ def check_fitted(plain: Any) -> None:
             right = isinstance(value, is_text[name])
         elif name in ("n_iter_", "n_features_in_"):
             right = is_count(value)
+        elif name == "temperature_":
+            right = is_number(value) and 0 < value < math.inf
         else:
             right = is_number(value)
         if not right:

@@ -29,13 +29,18 @@ BLOCK_ROWS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Posed:
-    """A fit that has not begun; ``train`` takes tol, max_epochs, seed and on_epoch."""
+    """A fit that has not begun; ``train`` takes tol, max_epochs, seed and on_epoch.
+
+    ``blocks`` are the chunks that passes over a dataset read; ``solve`` trains on such chunks.
+    """
 
     source: RowSource
     tau: float
     plan: Any
     margins: Margins
     train: Callable[..., Fit]
+    blocks: Any = None
+    solve: Any = None
 
 
 def pose(
@@ -131,7 +136,8 @@ def pose_passes(
         len(blocks.row_offsets) - 1, settings.memory_limit, row.name, settings.formulation,
     )  # fmt: skip
     tau = checked_tau(source, settings)
-    return Posed(source, tau, plan, margins, partial(run, blocks, tau=tau, **how))
+    solve = partial(run, tau=tau, **how)
+    return Posed(source, tau, plan, margins, partial(solve, blocks), blocks, solve)
 
 
 def pose_dask(

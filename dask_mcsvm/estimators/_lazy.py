@@ -16,6 +16,7 @@ from dask_mcsvm.graphs.predict import (
     decision_function,
     predict,
     predict_topk,
+    probabilities,
 )
 
 
@@ -48,6 +49,11 @@ def lazy_topk(estimator: Any, X: Any, top: int) -> Any:
     """The best labels of each row as a Dask array (n, top)."""
     rows, model = _columns(estimator, X), lazy_model(estimator)
     return _answer(X, predict_topk(rows, model, estimator.classes_, top))
+
+
+def lazy_probabilities(estimator: Any, X: Any, temperature: float) -> Any:
+    """Probabilities as a Dask array (n, k) in the row chunks of X."""
+    return _answer(X, probabilities(_columns(estimator, X), lazy_model(estimator), temperature))
 
 
 def lazy_certain(estimator: Any, X: Any, near: Nearness) -> Any:

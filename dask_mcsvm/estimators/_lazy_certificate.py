@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.data.intake import dask_rows
+from dask_mcsvm.data.lazy_source import summed_columns
 from dask_mcsvm.data.validation import is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.estimators._certificate import (
@@ -19,6 +20,7 @@ from dask_mcsvm.estimators._certificate import (
     weights_of,
 )
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
+from dask_mcsvm.estimators._prune import column_squares
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.model_files import memory_block, one_chunk, primal_in_parts
 from dask_mcsvm.training import Problem, parse_size
@@ -50,6 +52,11 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
     runner.release(source.held)
     total = trained.C * float(source.totals.sum())
     return compare(trained.formulation, source.classes.size, total, primal, estimator.dual_)
+
+
+def lazy_squares(estimator: Any, X: Any) -> npt.NDArray[np.float64]:
+    """Sum of the squares of each feature (d,) over lazy rows."""
+    return summed_columns(check_lazy_rows(estimator, X), column_squares, find_runner())
 
 
 def primal_of_rows(problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> float:

@@ -1,15 +1,17 @@
 """What a fitted linear model does: score rows, predict, prove its quality, change its storage."""
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm.data.validation import (
     check_integer,
     check_n_jobs,
+    check_number,
     check_rows,
     check_training_set,
     is_dataset,
@@ -23,6 +25,13 @@ from dask_mcsvm.estimators._predict import (
     class_scores,
     two_class_decision,
 )
+from dask_mcsvm.estimators._probability import (
+    fitted_temperature,
+    has_probabilities,
+    probabilities,
+)
+from dask_mcsvm.estimators._prune import column_squares, pruned, refuse_tied
+from dask_mcsvm.estimators.explain import Explanation, explained, feature_names
 
 
 class LinearModel(Scored):
@@ -57,6 +66,40 @@ class LinearModel(Scored):
         if scores.shape[1] == 2:
             return two_class_decision(scores, self._trained.formulation)
         return scores
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes, if the model was fitted with ``probability=True``.
+
+        The softmax of the scores times `temperature_`; the most probable class is that of
+        `predict`.
+
+        Parameters
+        ----------
+        X : array-like, SciPy sparse, Dask array or frame, or dataset, (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or a Dask array where `predict` gives one
+            In the precision of `coef_`; two columns for two classes.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from dask_mcsvm import LinearMCSVC
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = LinearMCSVC(probability=True, random_state=0).fit(X, y)
+        >>> model.predict_proba(X).shape
+        (150, 3)
+        """
+        check_is_fitted(self)
+        temperature = fitted_temperature(self)
+        if is_lazy(X) or is_lazy(self.coef_):
+            from dask_mcsvm.estimators._lazy import lazy_probabilities
+
+            return lazy_probabilities(self, X, temperature)
+        form = self._trained.formulation
+        return probabilities(check_rows(self, X), self.coef_, self.intercept_, form, temperature)
 
     def predict(self, X: Any) -> Any:
         """The class with the highest score, shape (n_samples,), for each row of X."""
@@ -176,6 +219,103 @@ class LinearModel(Scored):
         )
         problem = trained.pose(data)
         return certify(problem, self.coef_, self.intercept_, self.dual_, check_n_jobs(self.n_jobs))
+
+    def prune(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, max_gap: float = 2e-3
+    ) -> Self:
+        """The smallest model whose certified gap is still within `max_gap`.
+
+        Weights are set to zero, those first that move the scores of the training rows least, as
+        long as `certify` proves a relative gap of at most `max_gap`. It takes about ten passes
+        over the rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training rows, labels and weights, as for `certify`.
+        max_gap : float
+            At least the gap that the model has now.
+
+        Returns
+        -------
+        LinearMCSVC
+            A fitted copy with its own `coef_` (CSR where that is smaller), `primal_`, `gap_` and
+            `density_`; this model stays as it was.
+
+        Raises
+        ------
+        CertificateError
+            If these cannot be the training rows.
+        ValueError
+            If `max_gap` is below the gap of the model, or its weights must sum to zero over the
+            classes (lee_lin_wahba).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from dask_mcsvm import LinearMCSVC
+        >>> X, y = load_digits(return_X_y=True)
+        >>> model = LinearMCSVC(C=0.1, random_state=0).fit(X / 16, y)
+        >>> small = model.prune(X / 16, y, max_gap=1e-2)
+        >>> small.gap_ <= 1e-2, small.density_ < model.density_
+        (True, True)
+        """
+        check_is_fitted(self)
+        refuse_tied(self._trained.formulation)
+        max_gap = check_number("max_gap", max_gap, above=0.0, example="max_gap=2e-3")
+        refuse_files(self.coef_, "prune")
+        if y is None and not is_dataset(X):
+            raise ValueError("prune needs the labels of the training rows; type prune(X, y).")
+        if is_lazy(X):
+            from dask_mcsvm.estimators._lazy_certificate import lazy_squares
+
+            squares = lazy_squares(self, X)
+        else:
+            squares = column_squares(check_rows(self, X))
+        return cast(
+            "Self",
+            pruned(self, squares, max_gap, lambda model: model.certify(X, y, sample_weight)),
+        )
+
+    def explain_prediction(self, x: Any, names: Any = None, *, top: int = 10) -> Explanation:
+        """Which features speak for the label of a row, against the next best one.
+
+        Parameters
+        ----------
+        x : array-like or SciPy sparse of shape (1, n_features) or (n_features,)
+            One row.
+        names : sequence of str of length n_features, optional
+            Of the features, such as a vectorizer's ``get_feature_names_out()``; by default those
+            of the fit, or numbers.
+        top : int
+            How many features to list.
+
+        Returns
+        -------
+        Explanation
+            label, rival, margin, intercept, reasons; its repr is a table.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from dask_mcsvm import LinearMCSVC
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = LinearMCSVC(random_state=0).fit(X, y)
+        >>> why = model.explain_prediction(X[0], names=load_iris().feature_names)
+        >>> why.label, why.rival, why.reasons[0].feature
+        (0, 1, 'petal length (cm)')
+        """
+        check_is_fitted(self)
+        refuse_files(self.coef_, "explain_prediction")
+        names = feature_names(self, names)
+        top = check_integer("top", top, at_least=1, example="top=10")
+        row = check_rows(self, np.reshape(x, (1, -1)) if np.ndim(x) == 1 else x)
+        if row.shape[0] != 1:
+            raise ValueError(
+                f"x has {row.shape[0]} rows, and one is explained at a time; type "
+                "explain_prediction(X[:1])."
+            )
+        return explained(self, row, names, top)
 
     def sparsify(self) -> Self:
         """Turn `coef_` into a CSR array: smaller where most weights are zero (`density_`)."""

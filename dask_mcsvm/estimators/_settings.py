@@ -64,6 +64,7 @@ class Settings:
     #: As given: they are read when the classes are known.
     margins: Any = None
     carry: str | None = None
+    probability: bool = False
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
 
@@ -103,6 +104,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         verbose=check_verbose(estimator.verbose),
         seed=draw_seed(estimator.random_state),
         margins=estimator.margins,
+        probability=check_flag("probability", estimator.probability),
     )
 
 

@@ -52,6 +52,8 @@ PLAIN = (
     "primal_", "dual_", "gap_", "n_iter_", "history_", "stop_", "density_", "dual_density_",
     "solver_", "n_features_in_",
 )  # fmt: skip
+# The same of those that not every model has.
+MAYBE = ("temperature_",)
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "dask", "zarr")
 
 
@@ -126,7 +128,7 @@ class ModelFile:
             "versions": versions(),
             "parameters": stored_parameters(self),
             "classes": encode_classes(self.classes_),
-            "fitted": {name: getattr(self, name) for name in PLAIN},
+            "fitted": {n: getattr(self, n) for n in (*PLAIN, *MAYBE) if hasattr(self, n)},
             "feature_names": _names(getattr(self, "feature_names_in_", None)),
             "plan": asdict(self.plan_) if self.plan_ else {},
             "trained": {
@@ -309,6 +311,7 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
     check_trained(trained)
     check_versions(meta["versions"])
     attributes: dict[str, Any] = {name: plain[name] for name in PLAIN}
+    attributes |= {name: plain[name] for name in MAYBE if name in plain}
     if meta["feature_names"] is not None:
         attributes["feature_names_in_"] = np.array(meta["feature_names"], dtype=object)
     return attributes | {

@@ -40,6 +40,7 @@ from dask_mcsvm.formulations._names import (
 )
 from dask_mcsvm.formulations._nearness import Nearness, distance_bound
 from dask_mcsvm.formulations._tally import Bounds, Tally
+from dask_mcsvm.formulations._temperature import HeldOut, best_temperature, logits, softmax
 from dask_mcsvm.formulations.crammer_singer import CrammerSinger
 from dask_mcsvm.formulations.lee_lin_wahba import LeeLinWahba
 from dask_mcsvm.formulations.one_vs_rest import OneVsRest
@@ -51,13 +52,17 @@ __all__ = [
     "Bounds",
     "CrammerSinger",
     "Formulation",
+    "HeldOut",
     "LeeLinWahba",
     "Nearness",
     "OneVsRest",
     "Tally",
     "WestonWatkins",
+    "best_temperature",
     "distance_bound",
     "formulation_name",
     "half_square",
+    "logits",
     "relative_gap",
+    "softmax",
 ]

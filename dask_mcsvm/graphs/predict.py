@@ -22,7 +22,7 @@ from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.checks import check_sparse
 from dask_mcsvm.data.rows import Graph, Key
-from dask_mcsvm.formulations import FORMULATIONS, Nearness
+from dask_mcsvm.formulations import FORMULATIONS, Nearness, logits, softmax
 
 Array: TypeAlias = npt.NDArray[Any]
 #: Some classes of the k, ascending, and numbers that belong to them: columns of W, or scores.
@@ -116,6 +116,15 @@ def predict_topk(X: da.Array, model: Model, classes: Array, top: int) -> da.Arra
         raise ValueError(f"top={top}; the model has {model.n_classes} classes, use 1 to that many.")
     look, combine = best_tasks(model, top)
     return by_blocks("topk", X, model, look, partial(labels, combine), (top,), None, classes)
+
+
+def probabilities(X: da.Array, model: Model, temperature: float) -> da.Array:
+    """Probabilities of all classes, lazily: shape (n, k), in the dtype of the model."""
+    k = model.n_classes
+    join = partial(join_scores, n_classes=k, formulation=model.formulation)
+    combine = partial(as_probabilities, join, temperature)
+    look = partial(part_scores, tau=model.tau)
+    return by_blocks(f"proba-{tokenize(temperature)}", X, model, look, combine, (k,), model.dtype)
 
 
 def certain(X: da.Array, model: Model, near: Nearness) -> da.Array:
@@ -266,6 +275,13 @@ def join_scores(found: Sequence[Part], *, n_classes: int, formulation: str) -> A
     if FORMULATIONS[formulation].classes_are_independent:
         return scores[:, 1].copy()
     return np.asarray(scores[:, 1] - scores[:, 0])
+
+
+def as_probabilities(
+    join: Callable[..., Array], temperature: float, found: Sequence[Part]
+) -> Array:
+    """The softmax of what the parts found for a row block [PROB]."""
+    return softmax(temperature * logits(join(found))).astype(found[0][1].dtype)
 
 
 def join_best(found: Sequence[Best], *, top: int) -> npt.NDArray[np.intp]:

@@ -2,6 +2,7 @@
 
 import base64
 import html
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ def page(run: Run, panels: list[tuple[Any, dict[str, bytes]]]) -> str:
     for panel, pictures in panels:
         cards[panel.section].append(_card(panel, pictures))
     if run.scores is not None:
-        cards["classes"] += [_worst(run.scores), _confused(run.scores)]
+        cards["classes"] += [_worst(run.scores), _confused(run.scores, run.reasons)]
     cards["settings"] += [_parameters(run), _origin(run)]
     if run.notes:
         cards["settings"].append(_notes(run))
@@ -202,23 +203,24 @@ def _worst(scores: Scores) -> str:
     return _table("Weakest classes", says, head + rows, left)
 
 
-def _confused(scores: Scores) -> str:
-    """The most frequent mistakes."""
+def _confused(scores: Scores, reasons: Sequence[tuple[str, str]]) -> str:
+    """The most frequent mistakes, and which features speak for either class."""
     most = scores.mistakes[0][2] if scores.mistakes else 1
     support = dict(zip(scores.labels, scores.support.tolist(), strict=True))
     rows = "".join(
         f'<tr>{_name(true)}{_name(guess)}<td class="n">{rows:,}</td>'
         f'<td class="n">{rows / support[true]:.0%}</td>'
-        f'<td class="bar"><i{_width(rows / most)}></i></td></tr>'
-        for true, guess, rows in scores.mistakes[:MOST_ROWS]
+        f'<td class="bar"><i{_width(rows / most)}></i></td>{_name(first)}{_name(second)}</tr>'
+        for (true, guess, rows), (first, second) in zip(scores.mistakes, reasons, strict=False)
     )
     head = (
         '<tr><th>true class</th><th>taken for</th><th class="n">rows</th>'
-        '<th class="n">of class</th><th></th></tr>'
+        '<th class="n">of class</th><th></th>'
+        "<th>speaks for the true class</th><th>for the other</th></tr>"
     )
     left = []
-    if len(scores.mistakes) > MOST_ROWS:
-        left = [f"{len(scores.mistakes) - MOST_ROWS:,} other pairs are confused less often."]
+    if len(scores.mistakes) > len(reasons):
+        left = [f"{len(scores.mistakes) - len(reasons):,} other pairs are confused less often."]
     if not scores.mistakes:
         return _table("Most confused classes", "No row was taken for another class.", "", [])
     title, says = "Most confused classes", "The most frequent mistakes."

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.data.validation import is_lazy
+from dask_mcsvm.estimators.explain import told_apart
 from dask_mcsvm.estimators.files import model_versions, stored_parameters
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.report.scores import Scores
@@ -16,6 +17,8 @@ from dask_mcsvm.report.scores import Scores
 FloatArray = npt.NDArray[np.float64]
 
 CURVES = ("epoch", "seconds", "primal", "dual", "gap", "active", "support")
+# Pairs of classes for which a report says what tells them apart, and by how many features each.
+MOST_PAIRS, FEATURES = 12, 3
 # What a fit on Dask adds to its records: numbers of that epoch.
 TRAFFIC = {"tasks": "Tasks", "bytes": "Bytes moved"}
 
@@ -40,6 +43,8 @@ class Run:
         Class groups that met in rounds; 0 if there were none.
     cost : float, optional
         What a label costs on average, of rows scored by a model with `margins`.
+    reasons : list of (str, str)
+        For the most frequent mistakes: features that speak for the true class, and for the other.
     """
 
     formulation: str
@@ -65,6 +70,7 @@ class Run:
     versions: dict[str, str]
     notes: dict[str, Any]
     scores: Scores | None
+    reasons: list[tuple[str, str]]
     cost: float | None = None
 
     @property
@@ -97,6 +103,7 @@ def run_of(model: Any, scores: Scores | None) -> Run:
         )
     history = model.history_
     kinds = sorted({kind for record in history for kind in record.get("task_seconds", {})})
+    mistakes = [] if scores is None else scores.mistakes
     return Run(
         **own,
         d=int(model.n_features_in_),
@@ -121,6 +128,7 @@ def run_of(model: Any, scores: Scores | None) -> Run:
         notes=_notes(getattr(model, "notes_", {})),
         scores=scores,
         cost=None if scores is None else scores.expected_cost(model),
+        reasons=told_apart(model, [pair[:2] for pair in mistakes[:MOST_PAIRS]], FEATURES),
     )
 
 

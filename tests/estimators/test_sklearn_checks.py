@@ -36,6 +36,11 @@ def test_every_formulation_passes_every_check_of_what_is_fitted(estimator, check
     check(estimator)
 
 
+@parametrize_with_fitted_checks([LinearMCSVC(probability=True)], expected_failures)
+def test_probabilities_pass_every_check_of_what_is_fitted_but_two(estimator, check):
+    check(estimator)
+
+
 @parametrize_with_checks([LinearMCSVC()], expected_failed_checks=expected_failures)
 def test_the_default_passes_all_checks_but_two(estimator, check):
     check(estimator)

@@ -1,0 +1,120 @@
+"""The smallest model within a gap: weights are set to zero as long as the certificate holds."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dask_mcsvm.estimators._certain import weights_square
+from dask_mcsvm.estimators._certificate import Certificate
+from dask_mcsvm.formulations import FORMULATIONS
+
+#: Shares of the weights that may be kept: each step leaves 1% less, down to one in 65,536.
+KEPT = 2.0 ** -(np.arange(1025) / 64)
+#: Weights whose influence tells how influences are spread.
+SAMPLE = 2**18
+
+
+def refuse_tied(formulation: str) -> None:
+    """An error for a formulation whose classes' weights must sum to zero."""
+    form = FORMULATIONS[formulation]
+    if form.columns_sum_to_zero:
+        raise ValueError(
+            f"the weights of {formulation} sum to zero over the classes, which zeros here and "
+            "there would break; prune a model of another formulation."
+        )
+
+
+def column_squares(X: Any) -> npt.NDArray[np.float64]:
+    """Sum of the squares of each feature (d,) over rows (n, d) in memory."""
+    if sp.issparse(X):
+        squares = np.square(X.data, dtype=np.float64)
+        return np.asarray(np.bincount(X.indices, squares, minlength=X.shape[1]))
+    step = max(1, SAMPLE // max(1, X.shape[1]))
+    blocks = (X[i : i + step].astype(np.float64) for i in range(0, X.shape[0], step))
+    return np.asarray(sum(np.einsum("ij,ij->j", rows, rows) for rows in blocks))
+
+
+def pruned(
+    model: Any,
+    squares: npt.NDArray[np.float64],
+    max_gap: float,
+    certify: Callable[[Any], Certificate],
+) -> Any:
+    """A copy of a fitted model with as many weights at zero as the gap allows.
+
+    Parameters
+    ----------
+    squares : ndarray of shape (d,)
+        Sum of the squares of each feature over the training rows: with the square of a weight it
+        is how far the scores of all rows move if that weight goes.
+    certify : callable
+        The certificate of a model.
+    """
+    best = certify(model)
+    if not best.relative_gap <= max_gap:
+        raise ValueError(
+            f"max_gap is {max_gap:g}, and the gap of the model is {best.relative_gap:.2g} with all "
+            "its weights; pass a larger max_gap, or fit with a smaller tol."
+        )
+    coef = model.coef_.toarray() if sp.issparse(model.coef_) else np.asarray(model.coef_)
+    levels = thresholds(coef, squares)
+    found, low, high = model.coef_, 0, len(levels)  # `low` is allowed, `high` is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        trial = copy.copy(model)
+        trial.coef_ = without_least(coef, squares, levels[middle])
+        seen = certify(trial)
+        if seen.relative_gap <= max_gap:
+            low, best, found = middle, seen, trial.coef_
+        else:
+            high = middle
+    return with_weights(model, found, best)
+
+
+def thresholds(coef: npt.NDArray[Any], squares: npt.NDArray[np.float64]) -> list[float]:
+    """Influences below which weights go, ascending; below the first, 0, none does."""
+    drawn: Any = np.random.default_rng(0).integers(coef.size, size=SAMPLE)
+    if coef.size <= SAMPLE:
+        drawn = np.arange(coef.size)
+    rows, columns = np.unravel_index(drawn, coef.shape)
+    some = np.square(coef[rows, columns], dtype=np.float64) * squares[columns]
+    some = some[some > 0]
+    return [0.0, *np.quantile(some, 1 - KEPT[1:]).tolist()] if some.size else [0.0]
+
+
+def without_least(
+    coef: npt.NDArray[Any], squares: npt.NDArray[np.float64], level: float
+) -> sp.csr_array:
+    """The weights whose influence reaches the level, class by class."""
+    parts = []
+    for row in coef:
+        influence = np.square(row, dtype=np.float64) * squares
+        kept = np.flatnonzero((influence >= level) & (row != 0))
+        parts.append((row[kept], kept.astype(np.int32)))
+    indptr = np.cumsum([0, *(kept.size for _, kept in parts)])
+    if indptr[-1] <= np.iinfo(np.int32).max:  # SciPy widens the indices to what this is
+        indptr = indptr.astype(np.int32)
+    data, indices = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return sp.csr_array((data, indices, indptr), shape=coef.shape)
+
+
+def with_weights(model: Any, coef: Any, certificate: Certificate) -> Any:
+    """The same fitted model with other weights, dense where that is smaller."""
+    if sp.issparse(coef) and coef.data.nbytes + coef.indices.nbytes >= coef.dtype.itemsize * (
+        coef.shape[0] * coef.shape[1]
+    ):
+        coef = np.ascontiguousarray(coef.toarray().T).T
+    new = copy.copy(model)
+    new.__dict__.pop("_alpha", None)
+    new.coef_ = coef
+    new.primal_, new.gap_ = certificate.primal, certificate.relative_gap
+    nonzero = coef.nnz if sp.issparse(coef) else np.count_nonzero(coef)
+    new.density_ = float(nonzero / (coef.shape[0] * coef.shape[1]))
+    square = weights_square(coef, model.intercept_, model._trained.tau)
+    new._trained = replace(model._trained, square=square)
+    return new
