@@ -81,7 +81,7 @@ def lazy_parts(source: LazySource, runner: Runner) -> LazyParts:
 
 
 def _chunks(source: LazySource) -> list[tuple[Delayed, Delayed, Delayed | None]]:
-    weights = source.weights or [None] * len(source.codes)
+    weights: Sequence[Delayed | None] = source.weights or [None] * len(source.codes)
     return list(zip(source.X, source.codes, weights, strict=True))
 
 
