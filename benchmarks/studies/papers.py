@@ -1,0 +1,29 @@
+"""Tables and figures of the four papers that the package is made from, beside their numbers.
+
+`docs/papers.md` shows them. Seconds are CPU seconds of one thread unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+from harness import Case, Result, Table
+
+from . import _alber, _keerthi
+
+
+def cases(quick: bool) -> Generator[Case, Result | None, None]:
+    yield from _alber.cases(quick)
+    yield from _keerthi.cases(quick)
+    yield from _keerthi.split_cases(quick)
+    yield from _alber.dask_cases(quick)
+
+
+def tables(results: Sequence[Result]) -> dict[str, Table | str]:
+    return {**_keerthi.tables(results), **_alber.tables(results)}
+
+
+def pictures(results: Sequence[Result], folder: Path) -> None:
+    for part in (_keerthi, _alber):
+        part.pictures(results, folder)
