@@ -58,7 +58,7 @@ def sets(quick: bool) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    have, seconds = sets(quick), 0.3 if quick else 10
+    have, seconds = sets(quick), 0.3 if quick else 6
     for name in have:
         for C in (1.0, 0.1, 10.0) if name == "MNIST" else (1.0,):
             yield race(have[name], "cs", C, "optimum", seconds)

@@ -10,20 +10,23 @@ from pathlib import Path
 
 from harness import Case, Result, Table
 
-from . import _alber, _keerthi
+from . import _alber, _bordes, _keerthi
 
 
 def cases(quick: bool) -> Generator[Case, Result | None, None]:
     yield from _alber.cases(quick)
+    yield from _bordes.cases(quick)
     yield from _keerthi.cases(quick)
     yield from _keerthi.split_cases(quick)
     yield from _alber.dask_cases(quick)
 
 
 def tables(results: Sequence[Result]) -> dict[str, Table | str]:
-    return {**_keerthi.tables(results), **_alber.tables(results)}
+    return {
+        **_keerthi.tables(results), **_alber.tables(results), **_bordes.tables(results),
+    }  # fmt: skip
 
 
 def pictures(results: Sequence[Result], folder: Path) -> None:
-    for part in (_keerthi, _alber):
+    for part in (_keerthi, _alber, _bordes):
         part.pictures(results, folder)
