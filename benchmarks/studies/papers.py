@@ -10,12 +10,13 @@ from pathlib import Path
 
 from harness import Case, Result, Table
 
-from . import _alber, _bordes, _keerthi
+from . import _alber, _alrajeh, _bordes, _keerthi
 
 
 def cases(quick: bool) -> Generator[Case, Result | None, None]:
     yield from _alber.cases(quick)
     yield from _bordes.cases(quick)
+    yield from _alrajeh.cases(quick)
     yield from _keerthi.cases(quick)
     yield from _keerthi.split_cases(quick)
     yield from _alber.dask_cases(quick)
@@ -24,9 +25,10 @@ def cases(quick: bool) -> Generator[Case, Result | None, None]:
 def tables(results: Sequence[Result]) -> dict[str, Table | str]:
     return {
         **_keerthi.tables(results), **_alber.tables(results), **_bordes.tables(results),
+        **_alrajeh.tables(results),
     }  # fmt: skip
 
 
 def pictures(results: Sequence[Result], folder: Path) -> None:
-    for part in (_keerthi, _alber, _bordes):
+    for part in (_keerthi, _alber, _bordes, _alrajeh):
         part.pictures(results, folder)
