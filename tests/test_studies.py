@@ -263,6 +263,30 @@ def test_a_fit_on_workers_says_what_was_sent_and_where_time_went(tmp_path: Path)
     assert "generated 450, CS, two workers" in shown.stdout
 
 
+TOY = "generated, 300, 500, 12, 20, "
+PAPERS = [
+    ("papers", TOY + "_keerthi:run, formulation=cs, C=1.0, scale=none, method=shrinking", "curve"),
+    ("papers", TOY + "_keerthi:run, formulation=cs, C=1.0, scale=none, method=exp", "curve"),
+    ("papers", TOY + "_alber:fits, formulation=ww", "rows"),
+    ("papers", TOY + "_bordes:fit, C=1.0, gamma=0.5, scale=none, method=LaRankx1", "dual"),
+    ("papers", TOY + "_bordes:fit, C=1.0, gamma=0.5, scale=none, method=MIRA", "kernels"),
+    ("papers", TOY + "_alrajeh:fit, tau=1.0, scale=none, method=shrink", "mismatch"),
+    ("objective", TOY + "objective:both, epsilon=0.1", "target"),
+    ("peers", TOY + "peers:peer, C=1.0, peer=Crammer-Singer, validate=True", "accuracy"),
+]
+
+
+@pytest.mark.scripts
+@pytest.mark.parametrize(("study", "only", "found"), PAPERS)
+def test_cases_of_the_papers_run_at_toy_size(
+    study: str, only: str, found: str, tmp_path: Path
+) -> None:
+    done = command(study, "--only", only, results=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = (tmp_path / f"{study}.quick.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(line)["found"][found] is not None
+
+
 @pytest.mark.scripts
 def test_rows_on_disk_are_fitted_by_workers_that_live(tmp_path: Path) -> None:
     done = command("larger", results=tmp_path)

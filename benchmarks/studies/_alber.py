@@ -72,8 +72,8 @@ def cases(quick: bool) -> Iterator[Case]:
         data = QUICK["few classes"] if quick else {"name": name}
         for formulation in ("llw", "ww"):
             yield path(data, formulation, LOGS, 1e-3, scale="none" if quick else scale)
-            if quick:
-                return
+        if quick:
+            return
     for name, data in MANY.items():
         for formulation in ("cs", "ovr", "ww", "llw"):
             if name != "wordnet_hyper" or formulation != "llw":  # 2.6 GB of variables
@@ -109,7 +109,6 @@ def fits(case: Case, places: Places, limit: float) -> Found:
     with Watch(10 * limit) as watch:
         for log in given["logs"]:
             seconds = limit / len(given["logs"])
-            # Bound in a default: a closure would see the last of the loop.
             model = LinearMCSVC(
                 formulation=LONG[given["formulation"]], C=10.0**log, tol=given["tol"],
                 fit_intercept=False, random_state=0, max_epochs=10**6,

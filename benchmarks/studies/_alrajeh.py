@@ -165,7 +165,7 @@ def liblinear(X: Any, y: Any, X_test: Any, y_test: Any, tau: float, limit: float
 
 
 def pegasos(X: Any, y: Any, X_test: Any, y_test: Any, tau: float, limit: float) -> Found:
-    rows, run = as_rows(X, tau), None
+    rows = as_rows(X, tau)
     begun = time.process_time()
     run = Pegasos(rows, y, int(y.max()) + 1, 1.0)
     for _ in range(PEGASOS_EPOCHS):
