@@ -27,12 +27,12 @@ from baselines import CuttingPlane, Pegasos, as_rows
 from baselines.block_minimization import block_minimization
 
 from dask_mcsvm import LinearMCSVC
-from dask_mcsvm.storage import Scratch, write_dataset
-from dask_mcsvm.training import DatasetSource
-from dask_mcsvm.training._budget import make_budget
-from dask_mcsvm.training._passes import EarlyShrink
+from dask_mcsvm.data.block_source import DatasetSource
+from dask_mcsvm.storage import Scratch, open_dataset, write_dataset
 from dask_mcsvm.training.loop import Loop
-from dask_mcsvm.training.out_of_core import ShrinkRun
+from dask_mcsvm.training.runs.budget import make_budget
+from dask_mcsvm.training.runs.early_shrink import ShrinkRun
+from dask_mcsvm.training.runs.passes import EarlyShrink
 
 from ._keerthi import draw
 from ._sets import compare, rows_of
@@ -233,7 +233,7 @@ def shrink(X: Any, y: Any, X_test: Any, y_test: Any, limit: float) -> Found:
         found["convert"] = time.perf_counter() - begun
         source = DatasetSource(write_dataset(Path(folder, "few.zarr"), X[:300], y[:300]))
         certified(source, 0.1, True, limit)  # compiles
-        source = DatasetSource(open_rows(Path(folder, "rows.zarr")))
+        source = DatasetSource(open_dataset(Path(folder, "rows.zarr")))
         free = {}
         for name, certify in (("published", False), ("certified", True)):
             W, free[name], found[name] = certified(source, 1e-3, certify, limit)
@@ -255,12 +255,6 @@ def shrink(X: Any, y: Any, X_test: Any, y_test: Any, limit: float) -> Found:
         "mismatch": float(np.mean(free["published"] != free["certified"])), "variables": y.size * k,
         "cpu": found["published"]["cpu"], "error": found["published"]["error"],
     }  # fmt: skip
-
-
-def open_rows(path: Path) -> Any:
-    from dask_mcsvm.storage import open_dataset
-
-    return open_dataset(path)
 
 
 def certified(

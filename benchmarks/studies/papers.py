@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from harness import Case, Result, Table
@@ -14,6 +14,15 @@ from . import _alber, _alrajeh, _bordes, _keerthi
 
 
 def cases(quick: bool) -> Generator[Case, Result | None, None]:
+    """Each once, also where two figures show it."""
+    seen = set()
+    for case in all_cases(quick):
+        if case.key not in seen:
+            seen.add(case.key)
+            yield case
+
+
+def all_cases(quick: bool) -> Iterator[Case]:
     yield from _alber.cases(quick)
     yield from _bordes.cases(quick)
     yield from _alrajeh.cases(quick)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_mcsvm._validation import (
+from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
+from dask_mcsvm.data.validation import (
     TrainingSet,
     check_callbacks,
     check_choice,
@@ -23,7 +24,6 @@ from dask_mcsvm._validation import (
     draw_seed,
     is_dataset,
 )
-from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
 from dask_mcsvm.formulations import FORMULATIONS, formulation_name
 from dask_mcsvm.progress import Record, line_of, listening

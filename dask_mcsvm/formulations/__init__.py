@@ -31,7 +31,7 @@ Examples
 0.0
 """
 
-from dask_mcsvm.formulations._base import Formulation
+from dask_mcsvm.formulations._base import Formulation, half_square
 from dask_mcsvm.formulations._names import (
     FORMULATIONS,
     SHORT_NAMES,
@@ -39,6 +39,7 @@ from dask_mcsvm.formulations._names import (
     relative_gap,
 )
 from dask_mcsvm.formulations._nearness import Nearness, distance_bound
+from dask_mcsvm.formulations._tally import Bounds, Tally
 from dask_mcsvm.formulations.crammer_singer import CrammerSinger
 from dask_mcsvm.formulations.lee_lin_wahba import LeeLinWahba
 from dask_mcsvm.formulations.one_vs_rest import OneVsRest
@@ -47,13 +48,16 @@ from dask_mcsvm.formulations.weston_watkins import WestonWatkins
 __all__ = [
     "FORMULATIONS",
     "SHORT_NAMES",
+    "Bounds",
     "CrammerSinger",
     "Formulation",
     "LeeLinWahba",
     "Nearness",
     "OneVsRest",
+    "Tally",
     "WestonWatkins",
     "distance_bound",
     "formulation_name",
+    "half_square",
     "relative_gap",
 ]

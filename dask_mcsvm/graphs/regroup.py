@@ -15,10 +15,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.task_spec import DataNode, List, Task, TaskRef
 
-from ._blocks import take
-from .rows import RowBlock, Rows
-from .schedule import Groups
-from .state import Graph, Key
+from dask_mcsvm.data.rows import Graph, Key, Rows
+from dask_mcsvm.solvers.groups.blocks import take
+from dask_mcsvm.solvers.groups.schedule import Groups
+from dask_mcsvm.solvers.row_block import RowBlock
 
 
 @dataclass(frozen=True)

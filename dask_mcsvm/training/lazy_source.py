@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
 from dask_mcsvm.checks import check_sparse, nullable_dtype, plain_labels
-from dask_mcsvm.graphs.lazy_input import (
+from dask_mcsvm.data.lazy_input import (
     ChunkFacts,
     chunk_costs,
     chunk_facts,
@@ -31,7 +31,7 @@ from dask_mcsvm.graphs.lazy_input import (
     unique_labels,
     whole_rows,
 )
-from dask_mcsvm.graphs.rows import Rows, row_blocks, sources
+from dask_mcsvm.data.rows import Rows, row_blocks, sources
 from dask_mcsvm.storage import Dataset, open_dataset
 
 from .plan import RowScale

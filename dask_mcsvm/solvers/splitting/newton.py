@@ -19,8 +19,8 @@ import scipy.linalg
 import scipy.sparse as sp
 from numba import types
 
-from dask_mcsvm.solvers._jit import by_type, kernel
-from dask_mcsvm.solvers._rows import as_rows, read_only, row_axpy, row_dot
+from dask_mcsvm.solvers.kernels.jit import by_type, kernel
+from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, row_axpy, row_dot
 
 from .prox import free_classes, free_weight, project_free
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dask_mcsvm.solvers._jit import kernel
-from dask_mcsvm.solvers._rows import read_only, row_axpy
+from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.rows import read_only, row_axpy
 
 Array = npt.NDArray[Any]
 

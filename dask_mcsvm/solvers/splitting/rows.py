@@ -15,9 +15,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers._jit import kernel
-from dask_mcsvm.solvers._rows import as_rows, read_only
-from dask_mcsvm.solvers._steps import LOSSES
+from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.rows import as_rows, read_only
+from dask_mcsvm.solvers.kernels.steps import LOSSES
 
 from .newton import (
     ROWS_PER_FEATURE,
