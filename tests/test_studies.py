@@ -46,6 +46,17 @@ def test_tables_in_readme_and_docs_are_those_of_the_results() -> None:
         assert text == wanted, f"{page}: type python benchmarks/run.py {study} --docs"
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/performance.md", "docs/formulations.md"])
+def test_no_table_of_figures_is_typed_by_hand(name: str) -> None:
+    import re
+
+    from harness.tables import PLACE
+
+    typed = PLACE.sub("", (ROOT / name).read_text("utf-8"))
+    figures = [line for line in typed.splitlines() if re.match(r"\|.*\| *[\d.]+ *[|/%]", line)]
+    assert figures == []
+
+
 def test_tables_are_written_at_their_places_and_nowhere_else(tmp_path: Path) -> None:
     from harness.tables import write_places
 

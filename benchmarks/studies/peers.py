@@ -84,7 +84,8 @@ def tables(results: Sequence[Result]) -> dict[str, Table | str]:
         ]
         for r in final
     ]  # fmt: skip
-    return {"all": Table(heads, rows), "glance": glance(final)}
+    whole = glance(final)
+    return {"all": Table(heads, rows), "glance": whole, "best": best_and_worst(whole, final)}
 
 
 def is_shown(result: Result) -> bool:
@@ -110,6 +111,21 @@ def glance(results: Sequence[Result]) -> Table:
                 f"{other['seconds'] / mine['seconds']:.2g}",
             ])  # fmt: skip
     return Table(heads, rows)
+
+
+def best_and_worst(whole: Table, results: Sequence[Result]) -> Table:
+    """The three sets where we are ahead the most, and the one where accuracy is behind the most."""
+
+    def behind(row: Sequence[str]) -> float:
+        mine, other = pair(row[0], results)
+        assert mine is not None
+        assert other is not None
+        return float(other["accuracy"] - mine["accuracy"])
+
+    fastest = sorted(whole.rows, key=lambda row: -float(row[-1]))[:3]
+    others = [row for row in whole.rows if row not in fastest]
+    worst = max(others, key=behind, default=None)
+    return Table(whole.heads, [*fastest, *([] if worst is None else [worst])])
 
 
 def pair(name: str, results: Sequence[Result]) -> tuple[Result | None, Result | None]:
