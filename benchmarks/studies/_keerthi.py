@@ -378,6 +378,10 @@ def draw(path: Path, panels: list[Panel], columns: int, x: str = "CPU seconds") 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    panels = [panel for panel in panels if panel[1]]
+    if not panels:
+        return
+    columns = min(columns, len(panels))
     height = -(-len(panels) // columns)
     figure, axes = plt.subplots(
         height, columns, figsize=(3.4 * columns, 2.8 * height), squeeze=False,

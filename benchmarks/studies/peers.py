@@ -159,6 +159,7 @@ def pictures(results: Sequence[Result], folder: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     final = [r for r in results if not r.case.options.get("validate") and r.status == DONE]
     names = list(dict.fromkeys(map(set_of, final)))
@@ -166,23 +167,27 @@ def pictures(results: Sequence[Result], folder: Path) -> None:
         return
     columns = 3
     height = -(-len(names) // columns)
-    figure, axes = plt.subplots(height, columns, figsize=(12, 3.2 * height), squeeze=False)
-    marks = "oosssDD^vPX*<>h"
+    figure, axes = plt.subplots(
+        height, columns, figsize=(11, 3 * height), squeeze=False, layout="constrained"
+    )
+    marks, colours = "oosssDD^vPX*<>h", plt.get_cmap("tab20").colors
+    handles = {}
     for axis, name in zip(axes.flat, names, strict=False):
-        for peer, mark in zip(PEERS, marks, strict=False):
+        for place, (peer, mark) in enumerate(zip(PEERS, marks, strict=False)):
             for r in final:
                 if set_of(r) == name and r.case.options["peer"] == peer:
-                    colour = "C3" if peer in OURS else f"C{PEERS.index(peer) % 3 + 7}"
-                    axis.plot(r["seconds"], 100 * r["accuracy"], mark, color=colour, label=peer)
-                    axis.annotate(
-                        peer, (r["seconds"], 100 * r["accuracy"]), xytext=(4, 3),
-                        textcoords="offset points", fontsize=6,
+                    (handles[peer],) = axis.plot(
+                        r["seconds"], 100 * r["accuracy"], mark, color=colours[place],
+                        ms=10 if peer in OURS else 7,
                     )  # fmt: skip
         axis.set(title=name, xscale="log", xlabel="seconds to fit", ylabel="accuracy, %")
-        axis.margins(x=0.25)
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.margins(x=0.15, y=0.15)
     for axis in list(axes.flat)[len(names) :]:
         axis.remove()
-    figure.tight_layout()
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=9
+    )
     folder.mkdir(exist_ok=True)
-    figure.savefig(folder / "peers.png", dpi=110)
+    figure.savefig(folder / "peers.png", dpi=100)
     plt.close(figure)
