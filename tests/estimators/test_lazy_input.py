@@ -57,9 +57,14 @@ def test_a_fit_in_chunks_agrees_with_one_in_memory(name):
     assert proof.dual == chunks.dual_
 
 
-def test_sparse_chunks_solve_the_same_problem(usual):
-    model = svm().fit(*lazy_set(csr=True))
-    np.testing.assert_allclose(model.coef_, np.frombuffer(usual[0]).reshape(4, 12), atol=1e-9)
+def test_sparse_chunks_solve_the_same_problem():
+    sparse, dense = (
+        svm(tol=1e-6, max_epochs=500, C=0.1).fit(*lazy_set(csr=csr)) for csr in (True, False)
+    )
+    assert sparse.stop_ == dense.stop_ == "gap"
+    # Two certified bounds on one optimum, and W that both are near: rounding decides the road.
+    assert max(sparse.dual_, dense.dual_) <= min(sparse.primal_, dense.primal_)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-2)
 
 
 @pytest.mark.parametrize("as_labels", [np.asarray, list, lambda y: da.from_array(y, chunks=33)],
