@@ -21,7 +21,14 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dask_mcsvm.checks import check_sparse, plain_labels, refuse_text
+from dask_mcsvm.checks import (
+    check_rows_range,
+    check_sparse,
+    largest_norm,
+    plain_labels,
+    positive_range,
+    refuse_text,
+)
 from dask_mcsvm.errors import advised, bad_parameter
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -338,7 +345,7 @@ def _listed(classes: npt.NDArray[Any], at_most: int = 5) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """What a fit learns from, every check passed.
+    """What a fit learns from, every check passed: the `RowSource` of rows in memory.
 
     Attributes
     ----------
@@ -367,6 +374,29 @@ class TrainingSet:
     def n_given(self) -> int:
         """Rows that were passed, those of weight 0 included."""
         return self.y.size if self.kept is None else self.kept.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64: the arithmetic."""
+        dtype: np.dtype[Any] = self.rows.dtype
+        return dtype
+
+    @property
+    def totals(self) -> FloatArray:
+        """Sum of the weights of each class, (k,)."""
+        return np.bincount(self.y, self.weights, minlength=self.classes.size).astype(np.float64)
+
+    def weight_range(self) -> tuple[float, float]:
+        """The smallest and the largest weight."""
+        return positive_range(self.weights)
+
+    def radius(self) -> float:
+        """The largest Euclidean norm of a row."""
+        return largest_norm(self.rows)
+
+    def check_range(self, costs: tuple[float, float], tau: float) -> None:
+        """Refuse costs C_i and rows whose squares the arithmetic cannot hold."""
+        check_rows_range(self.rows, costs, tau)
 
 
 def check_training_set(
@@ -404,20 +434,21 @@ def check_training_set(
         kept = weights > 0
         X, places, weights = X[kept], places[kept], weights[kept]
     if not part:
-        _check_two_classes(classes, places, kept)
+        rows_of = np.bincount(places, minlength=classes.size)
+        refuse_one_class(classes, rows_of, "" if kept is None else " of positive weight")
     rows = as_rows(X, working_dtype(X.dtype, dtype))
     return TrainingSet(rows, places, weights, classes, kept, features)
 
 
-def _check_two_classes(
-    classes: npt.NDArray[Any], y: npt.NDArray[np.int32], kept: npt.NDArray[np.bool_] | None
+def refuse_one_class(
+    classes: npt.NDArray[Any], rows: npt.NDArray[Any], kind: str = " of positive weight"
 ) -> None:
-    present = np.flatnonzero(np.bincount(y, minlength=classes.size))
+    """An error unless at least two classes have ``rows`` (k,), of that kind."""
+    present = np.flatnonzero(rows)
     if present.size >= 2:
         return
-    of_weight = "" if kept is None else " of positive weight"
     found = f"1 class ({classes[present].tolist()[0]!r})" if present.size else "no class at all"
     raise ValueError(
-        f"y has rows{of_weight} of {found}; a classifier needs rows{of_weight} of at least two "
-        "classes: add rows of another class."
+        f"y has rows{kind} of {found}; a classifier needs rows{kind} of at least two classes: add "
+        "rows of another class."
     )

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from dask_mcsvm.data.validation import TrainingSet, check_number, check_training_set, is_lazy
+from dask_mcsvm.data.validation import TrainingSet, check_number, is_lazy
 from dask_mcsvm.errors import bad_parameter
+from dask_mcsvm.estimators._fits import memory_rows, pose
 from dask_mcsvm.estimators._predict import best_classes
 from dask_mcsvm.estimators._settings import read_settings, wants_blocks, wants_early_shrink
 from dask_mcsvm.estimators._warm import KeptAlpha
@@ -66,15 +67,7 @@ def fit_path(
     if is_lazy(X):
         return fit_lazy_path(estimator, X, y, costs, validation, sample_weight)
     settings = read_settings(estimator)
-    data = check_training_set(
-        estimator,
-        X,
-        y,
-        sample_weight=sample_weight,
-        classes=None,
-        class_weight=estimator.class_weight,
-        dtype=settings.dtype,
-    )
+    data = memory_rows(estimator, X, y, sample_weight, None, settings)
     held_out = None
     share = share_held_back(validation)
     if share is not None:
@@ -85,10 +78,7 @@ def fit_path(
     for C in costs:
         model = clone(estimator).set_params(C=C)
         own = replace(settings, C=C, last_C=costs[-1])
-        if wants_early_shrink(X, own):  # which leaves no dual variables to start from
-            model._fit_chunks(data, None, None, None, own)
-        else:
-            last = model._learn(data, own, last)
+        last = model._learn(pose(model, data, None, None, None, own, last), own)
         models.append(model)
     scores = None
     if held_out is not None:
@@ -119,7 +109,7 @@ def fit_lazy_path(
 ) -> PathResult:
     """On Dask each fit leaves its alpha in files for the next; out of core it stands alone."""
     from dask_mcsvm.data.lazy_input import column_names  # these import Dask
-    from dask_mcsvm.training.lazy_source import hold_back
+    from dask_mcsvm.data.lazy_source import hold_back
     from dask_mcsvm.training.runner import find_runner
     from dask_mcsvm.training.runs.on_dask import state_folder
 
@@ -137,7 +127,7 @@ def fit_lazy_path(
             settings = replace(settings, carry=folder)
         for model in models:
             own = replace(settings, C=model.C, last_C=costs[-1])
-            model._fit_chunks(X, y, sample_weight, None, own)
+            model._learn(pose(model, X, y, sample_weight, None, own), own)
     scores = None
     if validation is not None:
         scores = np.array([model.score(*validation) for model in models])

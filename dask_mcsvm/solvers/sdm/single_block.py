@@ -1,7 +1,7 @@
-"""Visits by one lane: nobody else changes W meanwhile, so they change it in place.
+"""Visits by one lane: no other lane changes W meanwhile, so they change it in place.
 
 Tasks side by side return what they changed, for a sum. Alone, W is copied once an epoch and the
-change need not be told apart from it.
+change need not be kept apart from it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ import numpy as np
 
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.intercept import SoftIntercept, fall
-from dask_mcsvm.solvers.sdm.shard import Shard, common_part, own_copy, visit_rows, without_spare
+from dask_mcsvm.solvers.sdm.shard import (
+    Shard,
+    common_part,
+    lay_table,
+    own_copy,
+    take_table,
+    visit_rows,
+)
+from dask_mcsvm.solvers.sdm.table import Table
 
 from .shard_tasks import Array, How, Weights, count_rows, soft_data, visits_of
 
@@ -28,18 +36,21 @@ class OwnWeights:
         self.dual, self.gaps = weights.dual, weights.gaps.copy()
         self.tally = np.array([weights.dual, 0.0, 0.0, 0.0])
 
-    def visit(self, rows: RowBlock, shard: Shard, order: Array, span: int) -> Shard:
-        """Visit ``order`` of some of ``span`` rows; W and the arrays of the shard are changed."""
+    def lay(self, rows: RowBlock, shard: Shard) -> Table:
+        """A block laid out for visits."""
+        return lay_table(own_copy(shard), soft_data(rows, self.how))
+
+    def visit(self, table: Table, order: Array) -> None:
+        """Visit ``order``; W and what lies on the table are changed."""
         x, how = self.intercept.own, self.how
-        shard, done, moved = visit_rows(
-            shard, soft_data(rows, how), self.W, self.shift, order, how.formulation,
-            self.intercept, how.visits, span,
+        done, moved = visit_rows(
+            table, self.W, self.shift, order, how.formulation, self.intercept, how.visits,
+            table.preference.size,
         )  # fmt: skip
         self.intercept.move(self.W)
         self.dual += done.gain - fall(x, moved)
         self.tally[1] = max(self.tally[1], done.violation)
         self.tally[2] += done.work
-        return shard
 
     def count(self, block: int, gap: float, visited: int) -> None:
         """What the rows of a block show of the gap now, and how many were visited."""
@@ -52,7 +63,7 @@ class OwnWeights:
             self.W[:-1] += self.shift[:-1, None]
             self.shift[:-1] = 0
         own, sums = self.intercept.own, self.before.sums.copy()
-        # Which part of the rise is linear in alpha nobody asks before the next certificate.
+        # Only the total is kept until the next certificate, not its part that is linear in alpha.
         was = self.before.own
         sums[0] += self.dual - self.before.dual + 0.5 * (own @ own - was @ was)
         return self.before._replace(
@@ -65,7 +76,9 @@ def solve_epoch(
     rows: RowBlock, shard: Shard, weights: Weights, how: How, seed: Sequence[int]
 ) -> tuple[Shard, Weights]:
     """A task: all visits of the only block there is."""
-    own, order = OwnWeights(weights, how), visits_of(rows, shard, seed)
-    shard = own.visit(rows, own_copy(shard), order, rows.y.size)
-    own.count(0, shard.gap, count_rows(order))
-    return without_spare(shard), own.weights()
+    own, order = OwnWeights(weights, how), visits_of(rows, shard.preference, seed)
+    table = own.lay(rows, shard)
+    own.visit(table, order)
+    solved = take_table(table)
+    own.count(0, solved.gap, count_rows(order))
+    return solved, own.weights()
