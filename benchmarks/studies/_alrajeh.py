@@ -27,7 +27,7 @@ from baselines import CuttingPlane, Pegasos, as_rows
 from baselines.block_minimization import block_minimization
 
 from dask_mcsvm import LinearMCSVC
-from dask_mcsvm.data.block_source import DatasetSource
+from dask_mcsvm.data.row_source import DatasetSource
 from dask_mcsvm.storage import Scratch, open_dataset, write_dataset
 from dask_mcsvm.training.loop import Loop
 from dask_mcsvm.training.runs.budget import make_budget
