@@ -46,6 +46,17 @@ def test_tables_in_readme_and_docs_are_those_of_the_results() -> None:
         assert text == wanted, f"{page}: type python benchmarks/run.py {study} --docs"
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/performance.md", "docs/formulations.md"])
+def test_no_table_of_figures_is_typed_by_hand(name: str) -> None:
+    import re
+
+    from harness.tables import PLACE
+
+    typed = PLACE.sub("", (ROOT / name).read_text("utf-8"))
+    figures = [line for line in typed.splitlines() if re.match(r"\|.*\| *[\d.]+ *[|/%]", line)]
+    assert figures == []
+
+
 def test_tables_are_written_at_their_places_and_nowhere_else(tmp_path: Path) -> None:
     from harness.tables import write_places
 
@@ -261,6 +272,30 @@ def test_a_fit_on_workers_says_what_was_sent_and_where_time_went(tmp_path: Path)
     assert "cs-solve" in done.stdout
     shown = command("estimates", results=tmp_path)
     assert "generated 450, CS, two workers" in shown.stdout
+
+
+TOY = "generated, 300, 500, 12, 20, "
+PAPERS = [
+    ("papers", TOY + "_keerthi:run, formulation=cs, C=1.0, scale=none, method=shrinking", "curve"),
+    ("papers", TOY + "_keerthi:run, formulation=cs, C=1.0, scale=none, method=exp", "curve"),
+    ("papers", TOY + "_alber:fits, formulation=ww", "rows"),
+    ("papers", TOY + "_bordes:fit, C=1.0, gamma=0.5, scale=none, method=LaRankx1", "dual"),
+    ("papers", TOY + "_bordes:fit, C=1.0, gamma=0.5, scale=none, method=MIRA", "kernels"),
+    ("papers", TOY + "_alrajeh:fit, tau=1.0, scale=none, method=shrink", "mismatch"),
+    ("objective", TOY + "objective:both, epsilon=0.1", "target"),
+    ("peers", TOY + "peers:peer, C=1.0, peer=Crammer-Singer, validate=True", "accuracy"),
+]
+
+
+@pytest.mark.scripts
+@pytest.mark.parametrize(("study", "only", "found"), PAPERS)
+def test_cases_of_the_papers_run_at_toy_size(
+    study: str, only: str, found: str, tmp_path: Path
+) -> None:
+    done = command(study, "--only", only, results=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = (tmp_path / f"{study}.quick.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(line)["found"][found] is not None
 
 
 @pytest.mark.scripts

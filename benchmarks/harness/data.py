@@ -94,6 +94,8 @@ def load(spec: Spec, places: Places, *, test: bool = False) -> Dataset:
     """The rows of a case in memory."""
     name, tested = spec["name"], None
     if name == GENERATED:
+        if test and "parts" not in spec:  # only parts share their words with test rows
+            spec = spec | {"parts": 1}
         parts = [make_part(spec, p) for p in range(spec.get("parts", 1))]
         tested = make_part(spec, len(parts)) if test else None
     elif name == DEBFILES:

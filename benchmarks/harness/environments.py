@@ -10,6 +10,9 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[1] / ".environments"
 #: What the harness itself needs to read rows and to score.
 ALWAYS = ("numpy", "scipy", "scikit-learn", "setuptools", "wheel")
+#: What a package needs instead: PECOS calls functions that SciPy 1.12 no longer has, and its other
+#: requirements (torch, transformers) are of its models of language, not of xlinear.
+INSTEAD = {"libpecos": ("numpy<2", "scipy<1.12", "scikit-learn<1.5", "setuptools", "wheel")}
 
 
 def python_of(package: str) -> str:
@@ -19,7 +22,9 @@ def python_of(package: str) -> str:
     if not ready.exists():
         print(f"    making an environment for {package}", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True, clear=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", *ALWAYS, package]
-        subprocess.run(install, check=True, stdout=sys.stderr)
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        alone = ("--no-deps",) if package in INSTEAD else ()
+        for wanted in (INSTEAD.get(package, ALWAYS), (*alone, package)):
+            subprocess.run([*install, *wanted], check=True, stdout=sys.stderr)
         ready.touch()
     return str(python)

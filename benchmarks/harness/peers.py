@@ -178,6 +178,91 @@ class Omikuji:
         return np.array(found)
 
 
+class Pecos:
+    """XLinear of PECOS: a tree of linear models over clusters of classes, with its own defaults."""
+
+    package = "libpecos"
+
+    def warm_up(self, X: Any, y: np.ndarray) -> None:
+        pass
+
+    def fit(self, X: Any, y: np.ndarray) -> None:
+        from pecos.xmc import Indexer, LabelEmbeddingFactory
+        from pecos.xmc.xlinear.model import XLinearModel
+
+        rows = sp.csr_matrix(X, dtype=np.float32)
+        ones = np.ones(y.size, np.float32)
+        Y = sp.csr_matrix((ones, y, np.arange(y.size + 1)), shape=(y.size, int(y.max()) + 1))
+        centres = LabelEmbeddingFactory.create(Y, rows, method="pifa")
+        clusters = Indexer.gen(centres, threads=THREADS)
+        self.model = XLinearModel.train(rows, Y, C=clusters, threads=THREADS)
+
+    def predict(self, X: Any) -> np.ndarray:
+        found = self.model.predict(sp.csr_matrix(X, dtype=np.float32), only_topk=1)
+        none = np.diff(found.indptr) == 0
+        best = np.full(found.shape[0], -1)
+        best[~none] = found.indices[found.indptr[:-1][~none]]
+        return best
+
+
+class Napkin:
+    """A probabilistic label tree of napkinXC, with its own defaults."""
+
+    package = "napkinxc"
+
+    def warm_up(self, X: Any, y: np.ndarray) -> None:
+        pass
+
+    def fit(self, X: Any, y: np.ndarray) -> None:
+        import tempfile
+
+        from napkinxc.models import PLT
+
+        self.folder = tempfile.TemporaryDirectory()
+        self.model = PLT(self.folder.name, threads=THREADS, verbose=False)
+        self.model.fit(sp.csr_matrix(X), [[label] for label in y.tolist()])
+
+    def predict(self, X: Any) -> np.ndarray:
+        found = self.model.predict(sp.csr_matrix(X), top_k=1)
+        return np.array([labels[0] if labels else -1 for labels in found])
+
+
+class VowpalWabbit:
+    """Online one-against-all with a hinge loss, five passes, weights enough for all classes."""
+
+    package = "vowpalwabbit"
+    PASSES = 5
+
+    def warm_up(self, X: Any, y: np.ndarray) -> None:
+        pass
+
+    def fit(self, X: Any, y: np.ndarray) -> None:
+        import vowpalwabbit
+
+        k = int(y.max()) + 1
+        bits = min(28, int(np.ceil(np.log2(float(X.shape[1]) * k))) + 1)
+        self.model = vowpalwabbit.Workspace(
+            f"--oaa {k} --loss_function hinge -b {bits} --quiet --random_seed 1"
+        )
+        lines = list(self._lines(X, y))
+        rng = np.random.default_rng(0)
+        for _ in range(self.PASSES):
+            for i in rng.permutation(len(lines)):
+                self.model.learn(lines[i])
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.array([self.model.predict(line) - 1 for line in self._lines(X, None)])
+
+    @staticmethod
+    def _lines(X: Any, y: np.ndarray | None) -> Any:
+        rows = sp.csr_matrix(X)
+        for i in range(rows.shape[0]):
+            own = slice(rows.indptr[i], rows.indptr[i + 1])
+            pairs = zip(rows.indices[own].tolist(), rows.data[own].tolist(), strict=True)
+            label = "" if y is None else int(y[i]) + 1
+            yield f"{label} | " + " ".join(f"{j}:{v:.6g}" for j, v in pairs)
+
+
 def ours(formulation: str) -> Callable[[float, int], Any]:
     def make(C: float, n: int) -> Any:
         from dask_mcsvm import LinearMCSVC
@@ -233,4 +318,7 @@ PEERS: dict[str, Callable[[float, int], Any]] = {
     "liblinear-multicore": lambda C, n: Multicore(C, 1),
     "snapml": snap,
     "omikuji": lambda C, n: Omikuji(),
+    "PECOS xlinear": lambda C, n: Pecos(),
+    "napkinXC": lambda C, n: Napkin(),
+    "vowpalwabbit": lambda C, n: VowpalWabbit(),
 }

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.data.row_source import Source
 from dask_mcsvm.solvers.early_shrink.visits import ascend, certify_class, make_block
-from dask_mcsvm.training import Source
 
 
 def block_minimization(
