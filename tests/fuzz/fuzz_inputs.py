@@ -4,17 +4,25 @@
     python tests/fuzz/fuzz_inputs.py --case SEED
 
 What is accepted is computed once more in dense float64 NumPy: scores, objective, certificate; and
-the same rows dense, sparse and lazily must get the same labels.
+the same rows dense, sparse and lazily must get the same labels. Labels that are called certain are
+those of a fit that went on. Datasets and commands of the shell are tried as well.
 """
+
+import json
+import tempfile
+from pathlib import Path
 
 import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from click.testing import CliRunner
 from runner import Wrong, check, is_refusal, main
 
 from dask_mcsvm import LaRankSVC, LinearMCSVC
+from dask_mcsvm.cli import mcsvm
+from dask_mcsvm.storage import write_dataset
 
 FORMULATIONS = ("crammer_singer", "weston_watkins", "lee_lin_wahba", "one_vs_rest")
 Rng = np.random.Generator
@@ -333,6 +341,30 @@ def check_linear(rng: Rng, model: LinearMCSVC, X, kind: str, y, weight) -> None:
     check(close, f"primal_ is {model.primal_:.6g}, W has {primal:.6g}")
 
 
+def check_certain(rng: Rng, model: LinearMCSVC, X, y, weight) -> None:
+    """A certain label is that of the optimum; the same rows in any form are as certain."""
+    try:
+        sure = np.asarray(model.certain(X))
+    except BaseException as error:
+        if not is_refusal(error):
+            raise
+        return
+    check(sure.shape == (len(X),) and sure.dtype == bool, "certain gives no bool for each row")
+    kind = one(rng, "csr", "dask", "dask csr", "fortran")
+    same = np.asarray(model.certain(as_kind(rng, X, kind)))
+    # The bound on rounding counts the entries of a row, and CSR rows have fewer.
+    check(not (sure & ~same).any(), f"rows are certain, and not as {kind}")
+    better = LinearMCSVC(**model.get_params() | {
+        "tol": min(1e-6, model.tol), "max_epochs": 500, "dtype": "float64", "n_jobs": None,
+        "solver": "auto", "solver_options": None,
+    }).fit(X, model.classes_[y], weight)  # fmt: skip
+    if (better.classes_.size, better.gap_ <= 1e-6) == (model.classes_.size, True):
+        # What is certain of the better one, too, leaves no doubt of either.
+        both = sure & np.asarray(better.certain(X))
+        other = np.asarray(model.predict(X)) != np.asarray(better.predict(X))
+        check(not (both & other).any(), "two certain labels of one optimum")
+
+
 def class_factors(model: LinearMCSVC, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
     k, given = len(model.classes_), model.class_weight
     if given is None:
@@ -413,6 +445,8 @@ def case_fit(rng: Rng) -> None:
         known = np.unique(np.asarray(y).ravel(), return_inverse=True)[1]
         used = np.ones(len(X)) if weight is None else weight
         check_linear(rng, model, X, kind, known, used)
+        if kind not in ("float32", "csr_array") and not hasattr(model, "feature_names_in_"):
+            check_certain(rng, model, X, known, used)
     else:
         check_larank(rng, model, X)
     before = np.asarray(model.predict(X if not hasattr(model, "feature_names_in_") else rows))
@@ -439,9 +473,123 @@ def case_broken(rng: Rng) -> None:
     refused(f"fit of {what}", lambda: model.fit(bad, codes, weight))
 
 
+def written(rng: Rng, folder: str):
+    """A dataset of random rows: its path, rows, labels and weights."""
+    X, codes = table(rng)
+    y = one(rng, codes, np.array(["a", "b b", "ç", "d\x1b[31m", "e" * 50])[codes])
+    kind = one(rng, "dense", "float32", "csr", "csr_array", "dask", "dask csr")
+    weight = one(rng, None, None, rng.random(len(X)) + 0.5)
+    path = Path(folder, "set")
+    rows = int(rng.integers(1, len(X) + 3))
+    chunks = {} if kind.startswith("dask") else {"block_rows": rows}
+    write_dataset(path, as_kind(rng, X, kind), y, sample_weight=weight, **chunks)
+    return path, as_seen(X, kind, float), y, weight
+
+
+def case_dataset(rng: Rng) -> None:
+    """A fit on a dataset, whole or with little memory, stopped and gone on with."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, X, y, weight = written(rng, folder)
+        is_linear = rng.random() < 0.5
+        model = linear(rng) if is_linear else larank(rng)
+        if is_linear:
+            limit = one(rng, None, "64MB", "1GB", 1, "no size")
+            model.set_params(
+                solver=one(rng, "auto", "shards", "early_shrink", "rounds", "averaging"),
+                memory_limit=limit,
+            )
+        seen = []
+
+        def stop(record):
+            seen.append(record)
+            return len(seen) == 2
+
+        cut = type(model)(**model.get_params()).set_params(
+            checkpoint=Path(folder, "fit"), resume=True, callbacks=(stop,)
+        )
+        try:
+            cut.fit(path)
+        except BaseException as error:
+            if not is_refusal(error):
+                raise
+        if rng.random() < 0.3:  # a checkpoint of other parameters is refused or gone on with
+            cut.set_params(C=model.C * 2 if isinstance(model.C, float) else 1.0)
+        model.fit(path)
+        known = np.unique(y, return_inverse=True)[1]
+        if is_linear and np.isfinite(model.gap_):
+            used = np.ones(len(X)) if weight is None else weight
+            check_linear(rng, model, X, "dense", known, used)
+        elif not is_linear:
+            check_larank(rng, model, X)
+        score = np.mean(np.asarray(model.predict(path)) == y)
+        if weight is None:
+            check(abs(model.score(path) - score) < 1e-12, "score is not the share of right labels")
+        same = bool(rng.random() < 0.5) and isinstance(model.max_epochs, int | None)
+        if same and cut.C == model.C:
+            again = cut.set_params(callbacks=()).fit(path)
+            if is_linear:
+                check(np.array_equal(again.coef_, model.coef_), "a resumed fit is another model")
+            else:
+                near = np.array_equal(again.dual_coef_.toarray(), model.dual_coef_.toarray())
+                check(near, "a resumed LaRank fit is another model")
+
+
+def case_shell(rng: Rng) -> None:
+    """Commands end with a code and a sentence, and what they say is so."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, X, *_ = written(rng, folder)
+        model, out = Path(folder, "model"), Path(folder, "out")
+        is_linear = rng.random() < 0.6
+        options = ["--estimator", "linear" if is_linear else "larank"]
+        for option, values in {
+            "--C": ("1", "0.1", "0", "-1", "nan", "1e39", "x"),
+            "--tol": ("1e-2", "1e-3", "-1", "nan"),
+            "--max-epochs": ("5", "50", "0", "-2"),
+            "--kernel": ("rbf", "linear", "poly", "x"),
+            "--solver": ("auto", "sdm", "splitting", "shards", "x"),
+            "--formulation": ("ww", "cs", "llw", "ovr", "x"),
+            "--memory-limit": ("64MB", "1", "x"),
+            "--scheduler": ("threads", "synchronous", "x"),
+            "--checkpoint": (str(Path(folder, "fit")), str(path), "/dev/null"),
+            "--random-state": ("0", "-1", "x"),
+        }.items():
+            if rng.random() < 0.25:
+                options += [option, one(rng, *values[: one(rng, 1, 2, len(values))])]
+        fitted = shell("fit", path, "--model", model, *options)
+        check(fitted.exit_code in (0, 2, 3), f"fit ended with {fitted.exit_code}")
+        check(model.exists() == (fitted.exit_code != 2), "a model without success, or none")
+        if fitted.exit_code == 2:
+            model = path if rng.random() < 0.5 else model
+        for name in ("predict", "score", "info"):
+            arguments = [model] if name == "info" else [model, path]
+            more = ["--output", out] if name == "predict" else []
+            asked = shell(name, *arguments, *more, *one(rng, [], ["--json"], ["--quiet"]))
+            # `info` also tells what a dataset is.
+            fails = fitted.exit_code == 2 and not (name == "info" and model.exists())
+            check(asked.exit_code == (2 if fails else 0), f"{name} ended with {asked.exit_code}")
+            check("\x1b" not in asked.output, f"{name} writes a terminal's commands")
+        if fitted.exit_code != 2:
+            kind = LinearMCSVC if is_linear else LaRankSVC
+            labels = np.asarray(kind.load(model).predict(X)).astype(str)
+            lines = out.read_text(encoding="utf-8").split("\n")[:-1]
+            check(lines == labels.tolist(), "predictions of the shell are not those of Python")
+
+
+def shell(*arguments):
+    """A command in this process; what escapes it is raised."""
+    done = CliRunner().invoke(mcsvm, [str(argument) for argument in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    check("Traceback" not in done.output, "a traceback is printed")
+    if "--json" in arguments and done.exit_code == 0:
+        json.loads(done.stdout)
+    return done
+
+
 def case(rng: Rng) -> None:
     with dask.config.set(scheduler="threads", num_workers=2):
-        one(rng, case_fit, case_fit, case_fit, case_broken)(rng)
+        cases = [case_fit] * 5 + [case_broken] * 2 + [case_dataset] * 2 + [case_shell]
+        one(rng, *cases)(rng)
 
 
 if __name__ == "__main__":

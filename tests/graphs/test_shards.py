@@ -24,6 +24,11 @@ from dask_mcsvm.solvers.sdm.shard_tasks import (
 from dask_mcsvm.solvers.sdm.single_block import solve_epoch
 
 every_formulation = pytest.mark.parametrize("formulation", list(FORMULATIONS))
+# Sums in float32 are as they come, whatever the loss: one loss shows it, and compiles for it.
+in_either_float = pytest.mark.parametrize(
+    ("formulation", "dtype"),
+    [(name, "float32" if name == "crammer_singer" else "float64") for name in FORMULATIONS],
+)
 MANY = dict(n=90, d=12, k=70, chunks=(40, 50))
 # A combination of loss, rows, alpha and float type is one more kernel to compile: the tests keep to
 # few classes of dense float64 and of CSR rows, and to many classes of CSR rows in float64.
@@ -179,9 +184,9 @@ def test_every_lane_begins_in_a_place_of_its_own():
     assert not first.places
 
 
-@every_formulation
-def test_all_lanes_have_the_same_weights_after_every_epoch(formulation):
-    run = Steps(Toy(chunks=(20, 25, 15), dtype="float32", csr=True), formulation, lanes=2, slices=5)
+@in_either_float
+def test_all_lanes_have_the_same_weights_after_every_epoch(formulation, dtype):
+    run = Steps(Toy(chunks=(20, 25, 15), dtype=dtype, csr=True), formulation, lanes=2, slices=5)
     for epoch in range(4):
         run.epoch(epoch)
         one, two = run.block("weights"), run.block("weights-1")
@@ -314,11 +319,9 @@ def test_the_first_weights_are_those_of_the_first_alpha(formulation):
     assert np.any(started.W) == (formulation == "lee_lin_wahba")
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("many", "dtype"), [(False, "float32"), (True, "float64")])
 def test_a_state_read_back_is_the_same_to_the_last_bit(many, dtype):
-    csr = many == (dtype == "float64")
-    run = Steps(Toy(**(MANY if many else {}), dtype=dtype, csr=csr), "crammer_singer", lanes=1)
+    run = Steps(Toy(**(MANY if many else {}), dtype=dtype, csr=True), "crammer_singer", lanes=1)
     run.epoch(0)
     for name in run.state:
         block = run.block(name)
@@ -345,10 +348,10 @@ def test_tasks_leave_their_arguments_alone(formulation, many, chunks):
         assert pickle.dumps((run.data, run.values)) == before
 
 
-@every_formulation
-def test_threads_and_one_loop_give_the_same_bytes(formulation):
+@in_either_float
+def test_threads_and_one_loop_give_the_same_bytes(formulation, dtype):
     def state_bytes(get):
-        run = Steps(Toy(dtype="float32", csr=True), formulation, get=get)
+        run = Steps(Toy(dtype=dtype, csr=True), formulation, get=get)
         for epoch in range(3):
             run.epoch(epoch)
         run.certify(3)

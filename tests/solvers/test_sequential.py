@@ -281,10 +281,9 @@ def test_a_seed_repeats_every_byte_and_another_seed_only_the_optimum(name, sched
     assert first.primal == pytest.approx(other.primal, rel=1e-7)
 
 
-#: Every formulation and both kinds of rows; Lee-Lin-Wahba, whose threads share one more array, and
-#: the default with both.
+#: Every formulation and both kinds of rows; both with Lee-Lin-Wahba, whose threads share one more
+#: array.
 ON_THREADS = [
-    ("crammer_singer", False),
     ("crammer_singer", True),
     ("weston_watkins", True),
     ("lee_lin_wahba", False),

@@ -26,10 +26,10 @@ def test_every_scheduler_gives_the_same_bytes(solver, two_threads, two_processes
     found = {}
     for scheduler in ("synchronous", "threads"):
         with dask.config.set(scheduler=scheduler):
-            found[scheduler] = weights(svm(solver).fit(X, y))
+            found[scheduler] = weights(svm(solver, max_epochs=3).fit(X, y))
     for name, client in (("in-process", two_threads), ("processes", two_processes)):
         with client.as_current():
-            found[name] = weights(svm(solver).fit(X, y))
+            found[name] = weights(svm(solver, max_epochs=3).fit(X, y))
     assert len(set(found.values())) == 1, {name: hash(parts) for name, parts in found.items()}
 
 
@@ -112,7 +112,7 @@ def test_the_cluster_is_left_as_it_was(solver, two_threads, monkeypatch):
     """No key of any epoch stays on the scheduler: state goes through files, rows are released."""
     monkeypatch.setattr(runner, "LOOK_SECONDS", 0.01)  # as if every graph took long
     X, y = lazy_set()
-    svm(solver).fit(X, y)
+    svm(solver, max_epochs=3).fit(X, y)
     scheduler = two_threads.cluster.scheduler
     two_threads.sync(_until_empty, scheduler)
     assert not scheduler.tasks
