@@ -72,6 +72,15 @@ def check_flag(name: str, value: object) -> bool:
     return bool(value)
 
 
+def check_standardize(value: object) -> bool | str:
+    """False, True, or "scale": standardized without centring."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, str) and value == "scale":
+        return value
+    raise bad_parameter("standardize", value, 'True, False or "scale"', "standardize=True")
+
+
 def check_verbose(verbose: object) -> int:
     """How much to say: 0 is nothing; True is 1."""
     given = int(verbose) if isinstance(verbose, bool) else verbose
@@ -348,6 +357,8 @@ class TrainingSet:
         Place of each row's label in `classes`.
     weights : ndarray of shape (n,), float64
         sample_weight times class weight, all above 0.
+    given : ndarray of shape (n,), float64, or None
+        sample_weight alone; None where none were given.
     classes : ndarray of shape (k,)
         Sorted labels, also those that no row of positive weight has.
     kept : ndarray of shape (n_given,), bool, or None
@@ -362,6 +373,7 @@ class TrainingSet:
     classes: npt.NDArray[Any]
     kept: npt.NDArray[np.bool_] | None
     features: dict[str, Any]
+    given: FloatArray | None = None
 
     @property
     def n_given(self) -> int:
@@ -403,10 +415,11 @@ def check_training_set(
     if not weights.all():
         kept = weights > 0
         X, places, weights = X[kept], places[kept], weights[kept]
+        given = None if given is None else given[kept]
     if not part:
         _check_two_classes(classes, places, kept)
     rows = as_rows(X, working_dtype(X.dtype, dtype))
-    return TrainingSet(rows, places, weights, classes, kept, features)
+    return TrainingSet(rows, places, weights, classes, kept, features, given)
 
 
 def _check_two_classes(

@@ -39,6 +39,7 @@ FLAGS = (
     Flag("max_epochs", int, "Epochs at most [1000]."),
     Flag("fit_intercept", bool, "Whether to learn an intercept [yes]."),
     Flag("intercept_scaling", str, "Value of the constant feature, or radius [1.0]."),
+    Flag("standardize", click.Choice(["yes", "scale"]), "Columns of mean 0, variance 1; or of 1."),
     Flag("class_weight", str, "balanced, or LABEL=WEIGHT, any number of times.", repeated=True),
     Flag("dtype", click.Choice(["float32", "float64"]), "Arithmetic [that of the rows]."),
     Flag("n_jobs", int, "Threads, -1 for all cores [1]."),
@@ -86,6 +87,8 @@ def parameters(given: dict[str, Any], classes: Any) -> dict[str, Any]:
     chosen = {name: value for name, value in given.items() if value is not None and value != ()}
     if "intercept_scaling" in chosen:
         chosen["intercept_scaling"] = _number_or_word(chosen["intercept_scaling"])
+    if chosen.get("standardize") == "yes":
+        chosen["standardize"] = True
     if "class_weight" in chosen:
         chosen["class_weight"] = _class_weight(chosen["class_weight"], classes)
     if "solver_options" in chosen:

@@ -14,12 +14,13 @@ from dask_mcsvm.estimators._certificate import (
     Certificate,
     bias_of,
     compare,
+    own_intercept,
     refuse_no_bound,
     refuse_uneven,
     weights_of,
 )
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
-from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations import FORMULATIONS, Standardization
 from dask_mcsvm.graphs.model_files import memory_block, one_chunk, primal_in_parts
 from dask_mcsvm.training import Problem, parse_size
 from dask_mcsvm.training.lazy_source import read_source
@@ -44,24 +45,33 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
     totals = factors * source.class_totals
     trained.refuse_others(source.n, totals)
     norm, costs = source.largest_norm, positive_range(source.extreme_costs(factors))
-    check_range(costs, norm, trained.tau, trained.dtype, are_zero=norm == 0)
+    if trained.columns is None:
+        check_range(costs, norm, trained.tau, trained.dtype, are_zero=norm == 0)
     run = uuid.uuid4().hex[:12]
-    rows = source.rows(factors, dtype=trained.dtype, tau=trained.tau, run=run)
+    rows = source.rows(
+        factors, dtype=trained.dtype, tau=trained.tau, run=run, columns=trained.columns
+    )
     primal = _primal(
         rows.graph, rows.keys, estimator.coef_, estimator.intercept_, trained.formulation,
-        trained.tau, runner, run,
+        trained.tau, trained.columns, runner, run,
     )  # fmt: skip
     runner.release(source.held)
     return compare(trained.formulation, factors.size, float(totals.sum()), primal, estimator.dual_)
 
 
-def primal_of_rows(problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> float:
+def primal_of_rows(
+    problem: Problem,
+    coef: Any,
+    intercept: npt.NDArray[Any],
+    columns: Standardization | None,
+) -> float:
     """P(W) of rows in memory and a coef (k, d) in files, of which only parts are in memory."""
     run = uuid.uuid4().hex[:12]
     graph, blocks = memory_block(problem.rows, problem.y, problem.C, run)
     return _primal(
-        graph, blocks, coef, intercept, problem.formulation, problem.tau, find_runner(), run
-    )
+        graph, blocks, coef, intercept, problem.formulation, problem.tau, columns, find_runner(),
+        run,
+    )  # fmt: skip
 
 
 def _primal(
@@ -71,16 +81,19 @@ def _primal(
     intercept: npt.NDArray[Any],
     formulation: str,
     tau: float,
+    columns: Standardization | None,
     runner: Runner,
     run: str,
 ) -> float:
     if is_lazy(coef):
-        bias = bias_of(intercept, tau)
+        bias = bias_of(own_intercept(coef, intercept, columns), tau)
+        if columns is not None:
+            coef = coef * columns.scale
         if FORMULATIONS[formulation].columns_sum_to_zero:
             off = max(float(abs(coef.sum(axis=0)).max()), abs(float(bias.sum())))
             refuse_uneven(off, max(float(abs(coef).max()), float(np.abs(bias).max())))
     else:
-        W = weights_of(coef, intercept, formulation, tau)
+        W = weights_of(coef, intercept, formulation, tau, columns)
         coef, bias = one_chunk(W[:-1].T), W[-1]
     tasks, value = primal_in_parts(
         graph, blocks, coef, bias, formulation=formulation, tau=tau, run=run

@@ -175,7 +175,8 @@ class LinearModel(Scored):
             reset=False,
         )
         problem = trained.pose(data)
-        return certify(problem, self.coef_, self.intercept_, self.dual_, check_n_jobs(self.n_jobs))
+        threads = check_n_jobs(self.n_jobs)
+        return certify(problem, self.coef_, self.intercept_, self.dual_, threads, trained.columns)
 
     def sparsify(self) -> Self:
         """Turn `coef_` into a CSR array: smaller where most weights are zero (`density_`)."""

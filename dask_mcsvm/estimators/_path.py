@@ -12,7 +12,12 @@ from sklearn.base import clone
 from dask_mcsvm._validation import TrainingSet, check_number, check_training_set, is_lazy
 from dask_mcsvm.errors import bad_parameter
 from dask_mcsvm.estimators._predict import best_classes
-from dask_mcsvm.estimators._settings import read_settings, wants_blocks, wants_early_shrink
+from dask_mcsvm.estimators._settings import (
+    read_settings,
+    standardization_of,
+    wants_blocks,
+    wants_early_shrink,
+)
 from dask_mcsvm.estimators._warm import KeptAlpha
 
 if TYPE_CHECKING:
@@ -80,6 +85,8 @@ def fit_path(
     if share is not None:
         data, held_out = split(data, share, settings.seed)
 
+    is_read = wants_early_shrink(X, settings)  # which standardizes what it reads
+    columns = None if is_read else standardization_of(data.rows, data.given, settings)
     models: list[LinearMCSVC] = []
     last: KeptAlpha | None = None
     for C in costs:
@@ -88,7 +95,7 @@ def fit_path(
         if wants_early_shrink(X, own):  # which leaves no dual variables to start from
             model._fit_chunks(data, None, None, None, own)
         else:
-            last = model._learn(data, own, last)
+            last = model._learn(data, own, last, columns)
         models.append(model)
     scores = None
     if held_out is not None:
@@ -193,8 +200,9 @@ def part(data: TrainingSet, places: npt.NDArray[np.intp]) -> TrainingSet:
     if not isinstance(rows, np.ndarray):
         rows.indices = rows.indices.astype(np.int32, copy=False)  # slicing widened them
         rows.indptr = rows.indptr.astype(np.int64, copy=False)
+    given = None if data.given is None else data.given[places]
     return TrainingSet(
-        rows, data.y[places], data.weights[places], data.classes, None, data.features
+        rows, data.y[places], data.weights[places], data.classes, None, data.features, given
     )
 
 

@@ -1,6 +1,7 @@
 """An estimator's parameters, checked and spelled out, and the problem they pose."""
 
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,14 +20,23 @@ from dask_mcsvm._validation import (
     check_integer,
     check_n_jobs,
     check_number,
+    check_standardize,
     check_verbose,
     draw_seed,
     is_dataset,
 )
-from dask_mcsvm.checks import check_rows_range, largest_norm, positive_range
+from dask_mcsvm.checks import check_range, check_rows_range, largest_norm, positive_range
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
-from dask_mcsvm.formulations import FORMULATIONS, formulation_name
+from dask_mcsvm.formulations import (
+    FORMULATIONS,
+    Moments,
+    Standardization,
+    formulation_name,
+    is_constant,
+    moments,
+)
 from dask_mcsvm.progress import Record, line_of, listening
+from dask_mcsvm.solvers.standardized import DenseStandardized, standardized_rows
 from dask_mcsvm.training import (
     DASK_SOLVERS,
     EARLY_SHRINK,
@@ -40,6 +50,8 @@ from dask_mcsvm.training import (
     parse_size,
     row_scale,
 )
+
+logger = logging.getLogger("dask_mcsvm")
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,7 @@ class Settings:
     verbose: int
     seed: int
     carry: str | None = None
+    standardize: bool | str = False
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
 
@@ -107,6 +120,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         callbacks=check_callbacks(estimator.callbacks),
         verbose=check_verbose(estimator.verbose),
         seed=draw_seed(estimator.random_state),
+        standardize=check_standardize(estimator.standardize),
     )
 
 
@@ -201,14 +215,46 @@ def _read_tau(fit_intercept: object, scaling: object) -> float | None:
     return tau if check_flag("fit_intercept", fit_intercept) else 0.0
 
 
-def pose(data: TrainingSet, settings: Settings) -> Problem:
+def standardization_of(
+    rows: Any, weights: Any, settings: Settings
+) -> Standardization | None:
+    """Mean and scale of the columns of rows (n, d) with weights (n,), if that was asked for."""
+    if not settings.standardize:
+        return None
+    return standardization(moments(rows, weights), settings)
+
+
+def standardization(found: Moments, settings: Settings) -> Standardization:
+    """The same of columns that were looked at; those that are constant are said once."""
+    count = int(is_constant(found).sum())
+    if count:
+        logger.warning(
+            "%d of %d columns of X are constant; standardize leaves their scale at 1.",
+            count,
+            found.mean.size,
+        )
+    return Standardization.of(found, centred=settings.standardize is True)
+
+
+def standardized_norm(rows: Any, columns: Standardization) -> float:
+    """The largest norm of a row, standardized or on its way to that; 0.0 if all rows are zero."""
+    return math.sqrt(float(max(part.max(initial=0.0) for part in columns.square_norms(rows))))
+
+
+def pose(data: TrainingSet, settings: Settings, columns: Standardization | None) -> Problem:
     """The problem a solver sees."""
-    tau = settings.tau
-    if tau is None:
-        tau = largest_norm(data.rows) or 1.0  # all rows zero: any constant will do
-    check_rows_range(data.rows, settings.cost_range(data.weights), tau)
+    tau, costs, rows = settings.tau, settings.cost_range(data.weights), data.rows
+    if columns is not None:
+        norm = standardized_norm(rows, columns)
+        tau = norm or 1.0 if tau is None else tau
+        check_range(costs, norm, tau, rows.dtype, are_zero=norm == 0)
+        rows = standardized_rows(rows, columns)
+    else:
+        if tau is None:
+            tau = largest_norm(rows) or 1.0  # all rows zero: any constant will do
+        check_rows_range(rows, costs, tau)
     return Problem(
-        rows=data.rows,
+        rows=rows,
         y=data.y,
         C=settings.C * data.weights,
         n_classes=data.classes.size,
@@ -220,7 +266,7 @@ def pose(data: TrainingSet, settings: Settings) -> Problem:
 def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -> Plan:
     """How a fit on X (n, d), dense or CSR, would run; C (n,) or one for all rows."""
     n, d = X.shape
-    is_sparse = not isinstance(X, np.ndarray)
+    is_sparse = not isinstance(X, np.ndarray | DenseStandardized)
     wants_scale = settings.solver == "auto" and not is_sparse
     return make_plan(
         n=n,
@@ -250,9 +296,6 @@ def warn_of_precision(settings: Settings, dtype: np.dtype[Any]) -> None:
     """Say before a long fit that float32 will not get there."""
     if dtype == np.float32 and 0 < settings.tol < FLOAT32_TOL:
         warnings.warn(precision_message(settings.tol), PrecisionWarning, stacklevel=4)
-
-
-logger = logging.getLogger("dask_mcsvm")
 
 
 @contextmanager

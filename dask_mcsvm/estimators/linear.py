@@ -10,6 +10,7 @@ from sklearn.utils import Tags
 
 from dask_mcsvm._validation import (
     TrainingSet,
+    as_rows,
     check_rows,
     check_training_set,
     is_lazy,
@@ -18,7 +19,7 @@ from dask_mcsvm._validation import (
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators import _certificate
 from dask_mcsvm.estimators._certain import weights_square
-from dask_mcsvm.estimators._certificate import Trained
+from dask_mcsvm.estimators._certificate import Trained, raw_weights
 from dask_mcsvm.estimators._files import ModelFile
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
@@ -28,12 +29,15 @@ from dask_mcsvm.estimators._settings import (
     pose,
     progress,
     read_settings,
+    standardization_of,
     wants_blocks,
     wants_early_shrink,
     warn_of_precision,
     what_else_to_try,
 )
 from dask_mcsvm.estimators._warm import KeptAlpha
+from dask_mcsvm.formulations import Standardization
+from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import Fit, begun_by_second, train
 
 
@@ -71,6 +75,10 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     class_weight : dict, "balanced" or None
         Factor of C per class, 1 for classes that a dict leaves out. "balanced" is inversely
         proportional to the sum of `sample_weight` in the class.
+    standardize : bool or "scale"
+        Train on columns of mean 0 and variance 1 (weighted by `sample_weight`), as if a
+        StandardScaler came first, but without making sparse rows dense; "scale" leaves the means.
+        `coef_` and `intercept_` are those of the rows as they come: `predict` takes these.
     dtype : {"float32", "float64"} or None
         Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in
         float32, which halves memory and reaches a relative gap of about 1e-5.
@@ -127,6 +135,8 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         Share of nonzeros in `coef_` and among the dual variables.
     solver_, plan_ : str, Plan
         What ran, and how; the one that ended the fit, where the plan has two.
+    mean_, scale_ : ndarray of shape (n_features,)
+        Of the columns, float64; only with `standardize`.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Only if X had column names, all strings.
@@ -166,6 +176,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         fit_intercept: bool = True,
         intercept_scaling: float | str = 1.0,
         class_weight: Any = None,
+        standardize: bool | str = False,
         dtype: Any = None,
         n_jobs: int | None = None,
         warm_start: bool = False,
@@ -186,6 +197,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
+        self.standardize = standardize
         self.dtype = dtype
         self.n_jobs = n_jobs
         self.warm_start = warm_start
@@ -238,7 +250,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             return self._fit_chunks(X, y, sample_weight, classes, settings)
         data = self._check_training_set(X, y, sample_weight, classes, settings.dtype)
         last = getattr(self, "_alpha", None) if settings.warm_start else None
-        self._learn(data, settings, last)
+        self._learn(data, settings, last, standardization_of(data.rows, data.given, settings))
         return self
 
     def path(
@@ -303,10 +315,13 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             return text
         if y is None:
             X, k = check_rows(self, X), self.classes_.size
-            dtype = working_dtype(X.dtype, settings.dtype)
+            dtype, weights = working_dtype(X.dtype, settings.dtype), None
+            X = as_rows(X, dtype) if settings.standardize else X
         else:
             data = self._check_training_set(X, y, None, None, settings.dtype)
             X, k, dtype = data.rows, data.classes.size, data.rows.dtype
+            weights = data.given
+        X = standardized_rows(X, standardization_of(X, weights, settings))
         text = str(plan_for(X, settings.C, k, dtype, settings))
         print(text)
         return text
@@ -349,10 +364,16 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             message = convergence_message(name, settings.max_epochs, fit.gap, settings.tol, **more)
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
-    def _learn(self, data: TrainingSet, settings: Settings, last: KeptAlpha | None) -> KeptAlpha:
+    def _learn(
+        self,
+        data: TrainingSet,
+        settings: Settings,
+        last: KeptAlpha | None,
+        columns: Standardization | None,
+    ) -> KeptAlpha:
         """Everything of `fit` that follows the checks; returns what the next one may start from."""
         warn_of_precision(settings, data.rows.dtype)
-        problem = pose(data, settings)
+        problem = pose(data, settings, columns)
         plan = plan_for(problem.rows, problem.C, problem.n_classes, problem.rows.dtype, settings)
         start = None if last is None else last.start_for(problem, data)
         if last is not None and plan.then == last.solver:
@@ -380,6 +401,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             dtype=data.rows.dtype,
             n_given=data.n_given,
             totals=_certificate.class_totals(problem.y, problem.C, problem.n_classes),
+            columns=columns,
         )
         self._remember(data.classes, data.features, plan, fit, trained)
         if settings.warm_start:
@@ -396,16 +418,20 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     ) -> None:
         """Set the fitted attributes, all at the end: a fit that fails has changed none."""
         d = features["n_features_in_"]
-        for stale in ("feature_names_in_", "_alpha", "notes_", "_versions"):
+        stale_names = ("feature_names_in_", "mean_", "scale_", "_alpha", "notes_", "_versions")
+        for stale in stale_names:
             self.__dict__.pop(stale, None)
         self.__dict__.update(features)
         self.classes_ = classes
-        self.coef_ = fit.W[:d].T  # a view: the solver's layout is also the best for predict
-        self.intercept_ = trained.tau * np.asarray(fit.W[d], np.float64)
+        W, offset = raw_weights(fit.W[:d], trained.columns)
+        self.coef_ = W.T  # a view: the solver's layout is also the best for predict
+        self.intercept_ = trained.tau * np.asarray(fit.W[d], np.float64) + offset
+        if trained.columns is not None:
+            self.mean_, self.scale_ = trained.columns.mean, trained.columns.scale
         self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
         self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
         self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)
         self.dual_density_ = fit.dual_density
         self.plan_, self.solver_ = plan, fit.solver or plan.solver
-        square = weights_square(self.coef_, self.intercept_, trained.tau)
+        square = weights_square(self.coef_, self.intercept_, trained.tau, trained.columns)
         self._trained = replace(trained, square=square)

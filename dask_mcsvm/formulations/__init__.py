@@ -39,6 +39,7 @@ from dask_mcsvm.formulations._names import (
     relative_gap,
 )
 from dask_mcsvm.formulations._nearness import Nearness, distance_bound
+from dask_mcsvm.formulations._standardize import Moments, Standardization, is_constant, moments
 from dask_mcsvm.formulations.crammer_singer import CrammerSinger
 from dask_mcsvm.formulations.lee_lin_wahba import LeeLinWahba
 from dask_mcsvm.formulations.one_vs_rest import OneVsRest
@@ -50,10 +51,14 @@ __all__ = [
     "CrammerSinger",
     "Formulation",
     "LeeLinWahba",
+    "Moments",
     "Nearness",
     "OneVsRest",
+    "Standardization",
     "WestonWatkins",
     "distance_bound",
     "formulation_name",
+    "is_constant",
+    "moments",
     "relative_gap",
 ]

@@ -16,6 +16,7 @@ from ._alpha import alpha_has_room, alpha_load, alpha_prefetch, alpha_store, lis
 from ._jit import bare_by_type, bare_kernel, bare_part, kernel
 from ._rows import (
     Shared,
+    add_to_all,
     place_prefetch,
     row_axpy,
     row_dot,
@@ -29,6 +30,7 @@ from ._rows import (
 )
 from ._screen import screen
 from ._simd import prefetch
+from ._standard_rows import CentredRows, StandardRows
 from ._steps import free_first, step
 
 #: Visits ahead of which memory is asked for a row, and before that for where it is.
@@ -38,7 +40,7 @@ NEAR, FAR = 4, 10
 class Data(NamedTuple):
     """What a sweep reads. Everything is read-only, and of one float type but for ``square``."""
 
-    rows: np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray]
+    rows: np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray] | StandardRows | CentredRows
     y: np.ndarray  # (n,) int32
     C: np.ndarray  # (n,) float
     square: np.ndarray  # (n,) float64, ‖x_i‖² + tau²
@@ -127,9 +129,12 @@ def add_to_common(data, i, W, shift, scratch, scale):
 @bare_by_type(add_to_common)
 def _add_to_common(data, i, W, shift, scratch, scale):
     if isinstance(W, types.Array):
-        return lambda data, i, W, shift, scratch, scale: row_axpy(
-            data.rows, i, shift, data.tau, scale
-        )
+
+        def alone(data, i, W, shift, scratch, scale):
+            row_axpy(data.rows, i, shift, data.tau, scale)
+            add_to_all(data.rows, i, scale)
+
+        return alone
 
     def shared(data, i, W, shift, scratch, scale):
         scratch.s[0] = scale

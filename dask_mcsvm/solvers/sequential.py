@@ -15,6 +15,7 @@ from dask_mcsvm.formulations import FORMULATIONS
 from ._alpha import SparseAlpha, compact_alpha, deal_lists, join_lists, tidy_pool
 from ._jit import kernel
 from ._rows import Shared, as_rows, read_only, square_norms
+from ._standard_rows import own_rows, uncentred, with_weights
 from ._start import fresh_classes, needs_room, seen_at_zero, start_alpha, with_room
 from ._steps import LOSSES
 from .certify import centre_columns, common_square, examine, finish_block, weights_block
@@ -36,6 +37,7 @@ from .sdm import (
     make_scratch,
     shrunk_sweep,
 )
+from .standardized import centre_weights, shift_of, shift_scores
 from .visits import draw_visits
 
 #: float64 columns of W made at a time when certifying. Smaller blocks read the lists of alpha more
@@ -72,7 +74,9 @@ class SequentialDual:
         (self.n, d), dtype, k = X.shape, X.dtype, n_classes
         self.formulation, self.seed, self.n_jobs = formulation, seed, n_jobs
         self.C = read_only(np.asarray(C, np.float64))
-        rows = as_rows(X)
+        # Of centred sparse rows what a visit adds to all scores is for one thread to know.
+        self.mean = shift_of(X)
+        rows = with_weights(as_rows(X), np.zeros(k), np.zeros(k))
         self.data = Data(
             rows,
             read_only(np.asarray(y, np.int32)),
@@ -82,7 +86,8 @@ class SequentialDual:
         )
         self.loss = LOSSES[formulation](k)
         values = X.size if isinstance(X, np.ndarray) else X.nnz
-        self.threads = n_jobs if (values + self.n) * k >= THREAD_WORK else 1
+        is_work = (values + self.n) * k >= THREAD_WORK
+        self.threads = n_jobs if is_work and self.mean is None else 1
         # Threads share W, but for the last row: each has one of its own behind the others.
         self.all_W = np.zeros((d + self.threads, k), dtype)
         has_shift = FORMULATIONS[formulation].columns_sum_to_zero
@@ -108,18 +113,23 @@ class SequentialDual:
 
     def _soften(self, tau: float, warm: bool) -> None:
         """Let visits see a soft intercept, unless it weighs little beside the features."""
-        self.visit_data = self.data
+        self._visit(self.data)
         mean_square = float(self.data.square.mean()) - tau**2
         rho = stiffness(visits_between_moves(self.n, self.threads), mean_square, tau)
         if rho == 1.0:
             return
         self.soft = SoftIntercept(rho, self.k, self.threads)
         self.soft.start(self.W, warm)
-        self.visit_data = self.data._replace(
+        soft = self.data._replace(
             tau=self.W.dtype.type(tau * self.soft.root),
             # At least what b itself adds, also where tau² has swallowed the features.
             square=read_only(np.maximum(self.data.square - (1 - rho) * tau**2, rho * tau**2)),
         )
+        self._visit(soft)
+
+    def _visit(self, data: Data) -> None:
+        """What each thread visits."""
+        self.visited_data = [data._replace(rows=own_rows(data.rows)) for _ in range(self.threads)]
 
     @property
     def k(self) -> int:
@@ -218,7 +228,7 @@ class SequentialDual:
 
         def visit(t, W, shift, part, begin):
             return full_sweep(
-                self.loss, self.visit_data, part, begin, W, shift, self.alphas[t], self.fresh,
+                self.loss, self.visited_data[t], part, begin, W, shift, self.alphas[t], self.fresh,
                 Frequencies(preference, self.averages[t], self.n), self.seen, self.scratches[t],
             )  # fmt: skip
 
@@ -227,7 +237,7 @@ class SequentialDual:
     def _shrunk(self, order: np.ndarray) -> Sweep:
         def visit(t, W, shift, part, begin):
             return shrunk_sweep(
-                self.loss, self.visit_data, part, begin, W, shift, self.alphas[t],
+                self.loss, self.visited_data[t], part, begin, W, shift, self.alphas[t],
                 self.scratches[t],
             )  # fmt: skip
 
@@ -319,14 +329,17 @@ class SequentialDual:
         blocks = [(first, min(k, first + width)) for first in range(0, k, width)]
         shift = self._common_part(alpha)
         squares = np.empty(k)
+        rows, tau = uncentred(self.data.rows, self.data.tau)
 
         def make_columns(block, scratch):
             first, last = block
             W = np.zeros((d1, last - first))
             linear = weights_block(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, alpha,
-                first, last, W, np.empty(0), scratch,
+                self.loss, own_rows(rows), self.data.y, self.C, tau, alpha, first, last, W,
+                np.empty(0), scratch,
             )  # fmt: skip
+            if self.mean is not None:
+                centre_weights(W, self.mean, float(self.data.tau))
             finish_block(W, shift, first, self.W, squares)
             return linear
 
@@ -344,20 +357,26 @@ class SequentialDual:
         """What Lee-Lin-Wahba adds to all columns of W, float64; empty for the others."""
         shift = np.zeros(self.shift.size)
         if shift.size:
+            rows, tau = uncentred(self.data.rows, self.data.tau)
             weights_block(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, alpha,
-                0, 0, np.zeros((shift.size, 0)), shift, self.scratches[0],
+                self.loss, rows, self.data.y, self.C, tau, alpha, 0, 0,
+                np.zeros((shift.size, 0)), shift, self.scratches[0],
             )  # fmt: skip
+            if self.mean is not None:
+                centre_weights(shift, self.mean, float(self.data.tau))
         return shift
 
     def primal(self, alpha: np.ndarray | SparseAlpha) -> float:
         """P(W) in float64; refreshes the loss and gap of every example."""
         blocks = [(i, min(self.n, i + ROWS_PER_TASK)) for i in range(0, self.n, ROWS_PER_TASK)]
+        if self.mean is not None:  # the columns of this W are those of centred rows
+            self.data.rows.spread[:] = 0
+            self.data.rows.level[:] = shift_scores(self.W, self.mean)
 
         def look(block, scratch):
             examine(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, alpha, self.W,
-                *block, self.seen, scratch,
+                self.loss, own_rows(self.data.rows), self.data.y, self.C, self.data.tau, alpha,
+                self.W, *block, self.seen, scratch,
             )  # fmt: skip
 
         self._in_threads(look, blocks)

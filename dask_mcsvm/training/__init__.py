@@ -1,6 +1,13 @@
 """The loop of a fit: run an epoch, certify, record, stop."""
 
-from .block_source import ArraySource, Chunk, DatasetSource, Source
+from .block_source import (
+    ArraySource,
+    Chunk,
+    DatasetSource,
+    Source,
+    StandardizedSource,
+    source_moments,
+)
 from .local import certify_primal, train
 from .loop import Fit, OnEpoch, Problem
 from .out_of_core import check_early_shrink_options, train_early_shrink
@@ -38,6 +45,7 @@ __all__ = [
     "Problem",
     "RowScale",
     "Source",
+    "StandardizedSource",
     "begun_by_second",
     "certify_primal",
     "check_early_shrink_options",
@@ -45,6 +53,7 @@ __all__ = [
     "make_plan",
     "parse_size",
     "row_scale",
+    "source_moments",
     "train",
     "train_early_shrink",
 ]

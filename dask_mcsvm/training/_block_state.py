@@ -25,6 +25,7 @@ from dask_mcsvm.graphs._shard_tasks import (
     square_sum,
     start_weights,
     visits_of,
+    with_mean,
 )
 from dask_mcsvm.graphs.rows import RowBlock, make_block
 from dask_mcsvm.progress import Meter
@@ -32,6 +33,7 @@ from dask_mcsvm.solvers.certify import centre_columns, common_square, finish_blo
 from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.intercept import stiffness, visits_between_moves
 from dask_mcsvm.solvers.shard import Shard, own_copy, shard_columns, without_spare
+from dask_mcsvm.solvers.standardized import shift_scores
 
 from .block_source import Source, read_ahead
 from .loop import COUNTED, Advance, Run
@@ -118,6 +120,9 @@ class BlockMinimization(Run):
         self.C, self.tau, self.seed, self.inner_passes = C, tau, seed, inner_passes
         self.n_blocks = len(source.row_offsets) - 1
         self.weights = start_weights(d + 1, self.k, source.dtype, self.n_blocks)
+        self.mean = source.shift  # of centred rows
+        if self.mean is not None:
+            self.weights = self.weights._replace(vectors=np.zeros((2, self.k)))
         self.judged = self.weights.W  # what the last certificate is about
         self.n_loads = 0
         self.rho, self.cost, self.density = 1.0, 0.0, 0.0
@@ -199,6 +204,8 @@ class BlockMinimization(Run):
 
         P(W) - D(alpha) is a bound for any W. The exact W(alpha) takes its place afterwards.
         """
+        if self.mean is not None:
+            self.weights = with_mean(self.weights, self.mean)
         exact, shift, linear = *self._zeros(), 0.0
         loss, stored = 0.0, 0.0
         gaps = self.weights.gaps.copy()
@@ -228,8 +235,9 @@ class BlockMinimization(Run):
 
     def _add(self, rows: RowBlock, shard: Shard, exact: np.ndarray, shift: np.ndarray) -> float:
         """Add a chunk to W(alpha); returns its linear part of the dual."""
-        data = rows.data(self.tau)
-        return shard_columns(shard, data, rows.C, self.formulation, self.k, 0, exact, shift)
+        return shard_columns(
+            shard, rows.data(self.tau), rows.C, self.formulation, self.k, 0, exact, shift, self.mean
+        )
 
     def _renew(self, exact: np.ndarray, shift: np.ndarray, linear: float) -> None:
         """W from exact columns; the soft intercept stays what it was."""
@@ -242,6 +250,9 @@ class BlockMinimization(Run):
             centre_columns(W)
         sums = np.array([linear, squares.sum(), 0.0])
         self.weights = self.weights._replace(W=W, own=own, sums=sums)
+        if self.mean is not None:
+            vectors = np.stack([np.zeros(self.k), shift_scores(W, self.mean)])
+            self.weights = self.weights._replace(vectors=vectors)
 
     def _rows(
         self, order: Sequence[int], meter: Meter | None = None

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.solvers.standardized import DenseStandardized
 
 SOLVERS: tuple[str, ...] = ("sdm", "splitting")
 #: Solvers by class groups, each of one formulation, and all that work on Dask.
@@ -36,6 +37,8 @@ TRIAL, COMMON_LENGTH, COMMON_SHARE = 20.0, 30.0, 0.5
 #: Of the splitting solver: rows per feature of a Gram matrix, and how much less a multiply-add of
 #: such a matrix or of its inverse costs than one of an epoch.
 GRAM_ROWS, MATRIX_RATE = 4, 8
+#: Values of standardized rows that exist at a time.
+SCALED_VALUES = 2**20
 
 
 class RowScale(NamedTuple):
@@ -45,11 +48,25 @@ class RowScale(NamedTuple):
     square: float  # C times the mean of ‖x_i‖²
 
 
-def row_scale(X: npt.NDArray[Any], cost: float) -> RowScale | None:
+def row_scale(X: npt.NDArray[Any] | DenseStandardized, cost: float) -> RowScale | None:
     """How large dense rows are, times their mean cost; None if all are zero."""
+    if isinstance(X, DenseStandardized):
+        return _standardized_scale(X, cost)
     square = float(np.einsum("ij,ij->", X, X, dtype=np.float64)) / X.shape[0]
     mean = X.mean(axis=0, dtype=np.float64)
     return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
+
+
+def _standardized_scale(X: DenseStandardized, cost: float) -> RowScale | None:
+    """The same of rows that are made a few at a time."""
+    n, square, total = X.shape[0], 0.0, np.zeros(X.shape[1])
+    step = max(1, SCALED_VALUES // X.shape[1])
+    for first in range(0, n, step):
+        rows = X[first : first + step].block()
+        square += float(np.einsum("ij,ij->", rows, rows, dtype=np.float64))
+        total += rows.sum(axis=0, dtype=np.float64)
+    mean = total / n
+    return RowScale(cost * float(mean @ mean), cost * square / n) if square > 0 else None
 
 
 def matrix_epochs(n: int, d: int, k: int) -> float:
