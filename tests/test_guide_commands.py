@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file, load_digits
 
+from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.cli import mcsvm
 from dask_mcsvm.storage import write_dataset
 
@@ -61,3 +62,15 @@ def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
 def test_no_command_stands_outside_that_section() -> None:
     before = GUIDE.read_text("utf-8").split("\n## From the shell\n")[0]
     assert "dask mcsvm " not in before
+
+
+def test_the_commands_of_the_example_larger_than_memory_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    X, y = load_digits(return_X_y=True)
+    dump_svmlight_file(X / 16, y, "train.svm", zero_based=False)
+    text = (ROOT / "examples" / "larger_than_memory.py").read_text("utf-8")
+    commands = re.findall(r"`(dask mcsvm [^`]+)`", text)
+    assert run_commands("\n".join(" ".join(command.split()) for command in commands)) == 2
+    assert LinearMCSVC.load("model.zarr").solver_ == "early_shrink"

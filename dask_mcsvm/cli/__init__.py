@@ -6,6 +6,7 @@ the standard library; all else waits until a command runs.
 
 import click
 
+from dask_mcsvm import __version__
 from dask_mcsvm.cli._convert import convert
 from dask_mcsvm.cli._demo import demo
 from dask_mcsvm.cli._look import info, report
@@ -14,6 +15,7 @@ from dask_mcsvm.cli._train import fit, path
 
 
 @click.group()
+@click.version_option(__version__, prog_name="dask-mcsvm")
 def mcsvm() -> None:
     """Exact multi-class support vector machines.
 

@@ -11,23 +11,12 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from dask_mcsvm.cli._words import in_the_shell
 from dask_mcsvm.progress import printable
 
 FAILED, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 1, 2, 3, 130
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-# Messages of the library end in what to type in Python; here one types something else.
-IN_THE_SHELL = (
-    ("pass overwrite=True", "pass --overwrite"),
-    ("write one with write_dataset", "make one with dask mcsvm convert"),
-    ("write it again with write_dataset(..., overwrite=True)", "convert it again, --overwrite"),
-    ("save one with save", "make one with dask mcsvm fit"),
-    ("save it again with save(..., overwrite=True)", "fit it again with --overwrite"),
-    ("raise max_epochs or tol", "raise --max-epochs or --tol"),
-    ("type fit again with resume=True", "type the same command with --resume"),
-    ("X.rechunk({0: rows}) or write_dataset(..., block_rows=rows)", "convert with --block-rows"),
-)
 
 
 class Told(click.ClickException):
@@ -57,6 +46,8 @@ class Console:
     as_json: bool = False
     quiet: bool = False
     warned: list[str] = field(default_factory=list)
+    #: What the command has written so far, in words that end "Stopped by Ctrl-C; ...".
+    written: Callable[[], str] = lambda: "nothing was written."
 
     def note(self, text: str) -> None:
         """For people, on stderr."""
@@ -86,6 +77,8 @@ class Console:
         """Errors leave this block as one sentence with the right exit code, warnings as notes."""
         with warnings.catch_warnings():
             warnings.simplefilter("default")
+            # Of a socket or file that the interpreter closes: nothing that a user could do.
+            warnings.simplefilter("ignore", ResourceWarning)
             warnings.showwarning = self._warn  # as it comes: some are about the hours ahead
             try:
                 yield
@@ -98,8 +91,8 @@ class Console:
             except (OSError, MemoryError, RuntimeError) as error:
                 raise Broken(_file_sentence(error)) from error
             except KeyboardInterrupt as stop:
-                told = str(stop) or "Stopped by Ctrl-C; nothing was written."
-                click.echo(plain(in_the_shell(told)), err=True)
+                told = in_the_shell(str(stop)) or f"Stopped by Ctrl-C; {self.written()}"
+                click.echo(plain(told), err=True)
                 raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _warn(
@@ -135,13 +128,6 @@ def strict_json(document: dict[str, Any]) -> str:
     """One line of JSON, which stays the same document with what is not printable spelled out."""
     text = json.dumps(_strict(document), ensure_ascii=False)
     return "".join(c if printable(c) == c else f"\\u{ord(c):04x}" for c in text)
-
-
-def in_the_shell(text: str) -> str:
-    """A message of the library with what to type in a shell."""
-    for python, shell in IN_THE_SHELL:
-        text = text.replace(python, shell)
-    return text
 
 
 def refuse_existing(path: str, what: str, overwrite: bool) -> None:

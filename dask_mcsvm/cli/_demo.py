@@ -1,7 +1,5 @@
 """``dask mcsvm demo``: a dataset on disk, a small cluster, three certified models."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +45,7 @@ def demo(out: str | None, workers: int) -> None:
     import tempfile
 
     from dask_mcsvm.cli._console import Console
+    from dask_mcsvm.cli._place import note_dashboard, own_cluster
     from dask_mcsvm.storage import open_dataset
 
     console = Console()
@@ -64,7 +63,8 @@ def demo(out: str | None, workers: int) -> None:
         click.echo(
             f"{'formulation':16}{'solver':10}{'epochs':>8}{'seconds':>9}{'gap':>10}{'accuracy':>10}"
         )
-        with cluster(workers):
+        with own_cluster(workers) as client:
+            note_dashboard(console, client)
             models = [train_one(case, train, test, console) for case in CASES]
         click.echo(f"\n{WHAT_IT_MEANS}\n")
         keep(models[0], folder, test)
@@ -114,18 +114,6 @@ def keep(model: Any, folder: str, test: str) -> None:
         overwrite=True,
     )  # fmt: skip
     click.echo(f"Report  {page}")
-
-
-@contextmanager
-def cluster(workers: int) -> Iterator[None]:
-    """Worker processes on this machine, for the time of the demo."""
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as local,
-        Client(local),
-    ):
-        yield
 
 
 def write_data(train: str, test: str) -> None:

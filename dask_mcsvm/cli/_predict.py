@@ -1,14 +1,16 @@
 """``dask mcsvm predict`` and ``dask mcsvm score``: block by block, in bounded memory."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
 from dask_mcsvm.cli._console import Console, Refused, columns, common
+from dask_mcsvm.cli._place import check_place, place_options, running_on
 from dask_mcsvm.progress import printable
 
 MODEL = click.argument("model", type=click.Path())
@@ -20,14 +22,26 @@ DATA = click.argument("data", type=click.Path())
 @DATA
 @click.option("--output", "-o", default="-", help="Text file, a line per row; - is stdout.")
 @click.option("--top", default=1, show_default=True, help="Best classes per row, tab between them.")
+@click.option("--scores", is_flag=True, help="Write each class with its score, tab between them.")
+@place_options
 @click.option("--overwrite", is_flag=True, help="Replace a file there is.")
 @common
 def predict(
-    model: str, data: str, output: str, top: int, overwrite: bool, as_json: bool, quiet: bool
+    model: str,
+    data: str,
+    output: str,
+    top: int,
+    scores: bool,
+    scheduler: str | None,
+    workers: int | None,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Predict the class of every row of the dataset DATA.
 
-    One line per row: a tab or newline in the name of a class is written as \\t or \\n.
+    One line per row: a tab or newline in the name of a class is written as \\t or \\n. A score is
+    what the class with the largest is predicted by; of two classes it is how far one is ahead.
     """
     console = Console(as_json, quiet)
     if as_json and output == "-":
@@ -35,14 +49,18 @@ def predict(
     with console.speaking():
         if output != "-":
             check_output(output, overwrite)
+        check_place(scheduler, workers)
         estimator, dataset = load(model), open_rows(data)
         check_top(top, estimator)
         rows = 0
-        with written(output) as file:
-            for _, X in blocks(dataset):
-                best = estimator.predict(X)[:, None] if top == 1 else estimator.predict_topk(X, top)
-                file.writelines("\t".join(map(printable, row)) + "\n" for row in best.tolist())
-                rows += len(best)
+        ask, make = estimator.predict, label_lines
+        if scores or top > 1:
+            ask = estimator.decision_function
+            make = partial(ranked_lines, classes=estimator.classes_, top=top, scores=scores)
+        with running_on(console, scheduler, workers), written(output) as file:
+            for lines in found_blocks(ask, dataset, scheduler, make):
+                file.writelines(line + "\n" for line in lines)
+                rows += len(lines)
     if output != "-":
         document = {"model": model, "data": data, "rows": rows, "top": top, "output": output}
         console.summary(document, f"{rows:,} predictions in {output}")
@@ -52,12 +70,24 @@ def predict(
 @MODEL
 @DATA
 @click.option("--confused", default=10, show_default=True, help="Most frequent mistakes to list.")
+@place_options
 @common
-def score(model: str, data: str, confused: int, as_json: bool, quiet: bool) -> None:
+def score(
+    model: str,
+    data: str,
+    confused: int,
+    scheduler: str | None,
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Accuracy, F1 and the most confused classes on the dataset DATA."""
     console = Console(as_json, quiet)
     with console.speaking():
-        scores = score_dataset(load(model), open_rows(data))
+        check_place(scheduler, workers)
+        estimator, dataset = load(model), open_rows(data)
+        with running_on(console, scheduler, workers):
+            scores = score_dataset(estimator, dataset, scheduler)
     document = {"model": model, "data": data, **scores.as_dict(confused)}
     lines = columns(
         [
@@ -87,7 +117,7 @@ def check_output(output: str, overwrite: bool) -> None:
 
 def check_top(top: int, estimator: Any) -> None:
     """Refuse a number of classes that the model can not rank."""
-    k = estimator.classes_.size if hasattr(estimator, "predict_topk") else 1
+    k = estimator.classes_.size
     if not 1 <= top <= k:
         raise Refused(f"--top is {top}, and the model ranks {k} classes; pass 1 to {k}.")
 
@@ -110,19 +140,71 @@ def open_rows(path: str) -> Any:
     return open_dataset(path)
 
 
-def blocks(dataset: Any) -> Iterator[tuple[int, Any]]:
-    """Number and rows of each block of a dataset."""
-    for b in range(dataset.n_blocks):
-        yield b, dataset.read_block(b)
+#: Blocks that are worked on at a time with --scheduler: enough for many workers, and what they
+#: answer fits the memory of the command.
+WINDOW = 64
+#: What a block's ranking holds at a time.
+SCORES = 2**22
 
 
-def score_dataset(estimator: Any, dataset: Any) -> Any:
+def found_blocks(
+    ask: Callable[[Any], Any], dataset: Any, scheduler: str | None, make: Callable[[Any], Any]
+) -> Iterator[Any]:
+    """What `make` makes of an estimator's answer to each block of a dataset, in order.
+
+    With a scheduler both are tasks: `ask`, a method of the estimator, is lazy for a dataset.
+    """
+    if scheduler is None:
+        for b in range(dataset.n_blocks):
+            yield from map(make, map(ask, row_slices(dataset.read_block(b), dataset.n_classes)))
+        return
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    tasks = [delayed(make)(found) for found in ask(dataset).to_delayed().ravel()]
+    for start in range(0, len(tasks), WINDOW):
+        yield from compute(*tasks[start : start + WINDOW])
+
+
+def row_slices(X: Any, k: int) -> Iterator[Any]:
+    """Rows of a block, as many at a time as make a few million scores."""
+    step = max(1, SCORES // k)
+    for start in range(0, X.shape[0], step):
+        yield X[start : start + step]
+
+
+def label_lines(found: Any) -> list[str]:
+    """The class of each row, as text."""
+    return [printable(label) for label in found.tolist()]
+
+
+def ranked_lines(found: Any, *, classes: Any, top: int, scores: bool) -> list[str]:
+    """The best classes of each row, best first and of equals in their order, from its scores."""
+    import numpy as np
+
+    found = found if found.ndim == 2 else np.column_stack([-found, found])
+    places = np.argsort(-found, axis=1, kind="stable")[:, :top]
+    names = [[printable(label) for label in row] for row in classes[places].tolist()]
+    if scores:
+        values = np.take_along_axis(found, places, axis=1).tolist()
+        names = [
+            [text for name, value in zip(row, of, strict=True) for text in (name, f"{value:.6g}")]
+            for row, of in zip(names, values, strict=True)
+        ]
+    return ["\t".join(row) for row in names]
+
+
+def score_dataset(estimator: Any, dataset: Any, scheduler: str | None = None) -> Any:
     """Scores of a model on all rows of a dataset."""
+    import numpy as np
+
     from dask_mcsvm.report import Tally
 
-    tally = Tally(estimator.classes_)
-    for b, X in blocks(dataset):
-        tally.add(dataset.classes[dataset.read_block_labels(b)], estimator.predict(X))
+    tally, truth = Tally(estimator.classes_), dataset.classes[dataset.read_labels()]
+    start = 0
+    for found in found_blocks(estimator.predict, dataset, scheduler, np.asarray):
+        tally.add(truth[start : start + len(found)], found)
+        start += len(found)
     return tally.scores()
 
 

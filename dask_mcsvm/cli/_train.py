@@ -1,7 +1,5 @@
 """``dask mcsvm fit`` and ``dask mcsvm path``."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,18 +13,20 @@ from dask_mcsvm.cli._console import (
     common,
     refuse_existing,
 )
-from dask_mcsvm.cli._options import estimator_options, parameters
+from dask_mcsvm.cli._flags import BOTH, ESTIMATORS, LINEAR
+from dask_mcsvm.cli._options import check_own, chosen_options, estimator_options, parameters
+from dask_mcsvm.cli._place import check_place, place_options, running_on
 
 DATA = click.argument("data", type=click.Path())
 MODEL = click.option("--model", "-m", required=True, type=click.Path(), help="Model to write.")
 REPORT = click.option("--report", type=click.Path(), help="Also write a report, .html or .png.")
-SCHEDULER = click.option(
-    "--scheduler",
-    metavar="ADDRESS|threads|processes",
-    help="Train chunk by chunk with Dask: on a cluster, or on threads or worker processes of this "
-    "machine. Without it the dataset is read into memory.",
+ESTIMATOR = click.option(
+    "--estimator",
+    type=click.Choice(list(ESTIMATORS)),
+    default="linear",
+    show_default=True,
+    help="linear: LinearMCSVC, to the optimum. larank: LaRankSVC, online, with kernels.",
 )
-WORKERS = click.option("--workers", type=int, help="Worker processes to start [one per core].")
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace a model or report there is.")
 
 
@@ -58,57 +58,31 @@ def training_input(path: str, *, lazy: bool = False) -> TrainingInput:
     )
 
 
-@contextmanager
-def running_on(scheduler: str | None, workers: int | None) -> Iterator[None]:
-    """What the options say about where tasks run, for as long as a fit takes."""
-    if scheduler is None:
-        yield
-        return
-    if scheduler == "threads":
-        import dask
+#: Solvers that read rows chunk by chunk, and options that only make sense to one that does.
+BY_CHUNKS = ("early_shrink", "shards", "rounds", "averaging", "classes")
+OF_CHUNKS = ("memory_limit", "checkpoint", "resume", "scratch")
 
-        with dask.config.set(scheduler="threads"):
-            yield
-        return
-    from distributed import Client, LocalCluster
 
-    try:
-        if scheduler == "processes":
-            place: Any = LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None
-            )
-        else:
-            place = nullcontext(scheduler)
-    except ValueError as error:
-        raise Refused(f"--scheduler {scheduler}: {error}") from error
-    with place as address:
-        try:
-            client = Client(address, timeout="10s")
-        except (OSError, ValueError) as error:
-            raise Refused(
-                f"--scheduler {scheduler}: no scheduler answers there ({error}); start one with "
-                "`dask scheduler`, or use threads or processes."
-            ) from error
-        with client:
-            if scheduler == "processes":
-                from dask_mcsvm.plugin import IgnoreInterrupts
-
-                client.register_plugin(IgnoreInterrupts())
-            yield
+def reads_chunks(scheduler: str | None, chosen: dict[str, Any]) -> bool:
+    """Whether the dataset is trained on by its path, never read whole."""
+    if scheduler is not None or chosen.get("solver") in BY_CHUNKS:
+        return True
+    return any(name in chosen for name in OF_CHUNKS)
 
 
 @click.command()
 @DATA
 @MODEL
-@estimator_options()
-@SCHEDULER
-@WORKERS
+@ESTIMATOR
+@estimator_options(of=BOTH)
+@place_options
 @REPORT
 @OVERWRITE
 @common
 def fit(
     data: str,
     model: str,
+    estimator: str,
     scheduler: str | None,
     workers: int | None,
     report: str | None,
@@ -119,20 +93,26 @@ def fit(
 ) -> None:
     """Train a model on the dataset DATA and save it.
 
+    DATA is read into memory, unless --scheduler, --memory-limit, --checkpoint, --scratch or a
+    solver that works chunk by chunk says otherwise.
+
     Ends with exit code 3 if the tolerance was not reached; the model is saved all the same, with
     the gap that it has.
     """
     console = Console(as_json, quiet)
+    outputs = Outputs(console, model, report, overwrite)
     with console.speaking():
-        check_outputs(model, report, overwrite)
-        if workers is not None and scheduler != "processes":
-            raise Refused("--workers is for --scheduler processes; add it, or leave --workers out.")
-        rows = training_input(data, lazy=scheduler is not None)
-        estimator = new_estimator(console, given, rows.classes)
-        with running_on(scheduler, workers):
-            estimator.fit(rows.X, rows.y, sample_weight=rows.sample_weight, classes=rows.classes)
-        write_outputs(estimator, rows.notes, model, report, overwrite)
-    document, text = told(estimator, model, report)
+        chosen = chosen_options(given)
+        check_own(chosen, estimator)
+        outputs.check(estimator)
+        check_place(scheduler, workers)
+        rows = training_input(data, lazy=reads_chunks(scheduler, chosen))
+        svm = new_estimator(console, estimator, chosen, rows.classes)
+        with running_on(console, scheduler, workers):
+            outputs.checkpoint = chosen.get("checkpoint")
+            svm.fit(rows.X, rows.y, sample_weight=rows.sample_weight, classes=rows.classes)
+        outputs.write(svm, rows.notes)
+    document, text = told(svm, model, report)
     console.summary(document, text)
     exit_if_not_converged(console)
 
@@ -148,7 +128,8 @@ def fit(
     help="Share of the rows to hold back for scoring, or another dataset.",
 )
 @click.option("--refit", is_flag=True, help="Train the chosen C again, on all rows of DATA.")
-@estimator_options(without=("C", "checkpoint", "resume", "scratch"))
+@estimator_options(of=LINEAR, without=("C", "checkpoint", "resume"))
+@place_options
 @REPORT
 @OVERWRITE
 @common
@@ -158,6 +139,8 @@ def path(
     Cs: str,
     validation: str,
     refit: bool,
+    scheduler: str | None,
+    workers: int | None,
     report: str | None,
     overwrite: bool,
     as_json: bool,
@@ -167,26 +150,32 @@ def path(
     """Train a model for each of several C, and save the one that scores best.
 
     Each model starts from the one before, so that the series costs less than fits of their own.
-    Of equal scores the smallest C wins.
+    Of equal scores the smallest C wins. DATA is read as by `fit`.
     """
     console = Console(as_json, quiet)
+    outputs = Outputs(console, model, report, overwrite)
     with console.speaking():
-        check_outputs(model, report, overwrite)
-        costs = read_costs(Cs)
-        rows = training_input(data)
-        estimator = new_estimator(console, given, rows.classes)
-        held_out = read_validation(validation)
-        found = estimator.path(
-            rows.X, rows.y, costs, validation=held_out, sample_weight=rows.sample_weight
-        )
-        best = found.best_
-        assert best is not None
-        if refit and not isinstance(held_out, tuple):
-            best = estimator.set_params(C=best.C)
-            best.fit(rows.X, rows.y, sample_weight=rows.sample_weight, classes=rows.classes)
+        outputs.check("linear")
+        check_place(scheduler, workers)
+        costs, chosen = read_costs(Cs), chosen_options(given)
+        lazy = reads_chunks(scheduler, chosen)
+        rows = training_input(data, lazy=lazy)
+        estimator = new_estimator(console, "linear", chosen, rows.classes)
+        held_out = read_validation(validation, lazy)
+        is_share = not isinstance(held_out, tuple)
+        check_share(is_share, estimator)
+        with running_on(console, scheduler, workers):
+            found = estimator.path(
+                rows.X, rows.y, costs, validation=held_out, sample_weight=rows.sample_weight
+            )
+            best = found.best_
+            assert best is not None
+            if refit and is_share:
+                best = estimator.set_params(C=best.C)
+                best.fit(rows.X, rows.y, sample_weight=rows.sample_weight, classes=rows.classes)
         scores = found.scores.tolist()
         rows.notes.update({"validation": validation, "validation accuracy": max(scores)})
-        write_outputs(best, rows.notes, model, report, overwrite)
+        outputs.write(best, rows.notes)
     steps = [
         {"C": C, "epochs": m.n_iter_, "gap": m.gap_, "accuracy": score}
         for C, m, score in zip(found.Cs, found.models, scores, strict=True)
@@ -206,20 +195,70 @@ def path(
     exit_if_not_converged(console)
 
 
-def check_outputs(model: str, report: str | None, overwrite: bool) -> None:
-    """Refuse what could not be written, before the training."""
-    refuse_existing(model, "model", overwrite)
-    if report is not None:
-        from dask_mcsvm.report import check_target
+@dataclass
+class Outputs:
+    """The files of a fit: a model, perhaps a report, perhaps the checkpoint of a fit under way."""
 
-        check_target(report, overwrite=overwrite)
+    console: Console
+    model: str
+    report: str | None
+    overwrite: bool
+    checkpoint: str | None = None
+    model_is_written: bool = False
+
+    def __post_init__(self) -> None:
+        self.console.written = self.so_far
+
+    def check(self, estimator: str) -> None:
+        """Refuse what could not be written, before the training."""
+        refuse_existing(self.model, "model", self.overwrite)
+        if self.report is not None:
+            from dask_mcsvm.report import check_target
+
+            if estimator != "linear":
+                raise Refused("--report shows fits of --estimator linear; leave it out.")
+            check_target(self.report, overwrite=self.overwrite)
+
+    def write(self, estimator: Any, notes: dict[str, Any]) -> None:
+        """Save the model, and write its report."""
+        if hasattr(estimator, "plan_"):
+            estimator.notes_ = notes  # the file has them, and so has the report
+        estimator.save(self.model, overwrite=self.overwrite)
+        self.model_is_written = True
+        if self.report is not None:
+            from dask_mcsvm.report import write_report
+
+            write_report(estimator, self.report, overwrite=self.overwrite)
+
+    def so_far(self) -> str:
+        """What Ctrl-C leaves."""
+        from dask_mcsvm.storage import kind_of
+
+        if self.model_is_written:
+            rest = "" if self.report is None else ", its report is not"
+            return f"the model {self.model} is written{rest}."
+        if self.checkpoint is not None and kind_of(self.checkpoint) == "checkpoint":
+            return (
+                f"no model was written, but {self.checkpoint} holds the fit: type the same command "
+                "with --resume."
+            )
+        return "nothing was written."
 
 
-def new_estimator(console: Console, given: dict[str, Any], classes: Any) -> Any:
+def check_share(is_share: bool, estimator: Any) -> None:
+    """Refuse to hold back a share of rows that are read as they stand."""
+    if is_share and estimator.solver == "early_shrink":
+        raise Refused(
+            "--solver early_shrink reads DATA as it stands and holds back no share of it; pass "
+            "--validation DATASET."
+        )
+
+
+def new_estimator(console: Console, name: str, chosen: dict[str, Any], classes: Any) -> Any:
     """The estimator that the options describe."""
-    from dask_mcsvm import LinearMCSVC
+    import dask_mcsvm
 
-    estimator = LinearMCSVC(**parameters(given, classes))
+    estimator = getattr(dask_mcsvm, ESTIMATORS[name])(**parameters(chosen, classes))
     if not estimator.verbose:
         estimator.set_params(callbacks=console.callbacks(estimator.tol))
     return estimator
@@ -233,41 +272,26 @@ def read_costs(text: str) -> list[float]:
         raise Refused(f"--Cs is {text!r}; it must be numbers with commas: 0.01,0.1,1.") from None
 
 
-def read_validation(text: str) -> Any:
+def read_validation(text: str, lazy: bool) -> Any:
     """A share of the rows, or the rows and labels of another dataset."""
     try:
         return float(text)
     except ValueError:
-        held_out = training_input(text)
+        held_out = training_input(text, lazy=lazy)
         return held_out.X, held_out.y
-
-
-def write_outputs(
-    estimator: Any, notes: dict[str, Any], model: str, report: str | None, overwrite: bool
-) -> None:
-    """Save the model, and write its report."""
-    estimator.notes_ = notes  # the file has them, and so has the report
-    estimator.save(model, overwrite=overwrite)
-    if report is not None:
-        from dask_mcsvm.report import write_report
-
-        write_report(estimator, report, overwrite=overwrite)
 
 
 def told(estimator: Any, model: str, report: str | None) -> tuple[dict[str, Any], str]:
     """The fit as a document, and in words."""
-    from dask_mcsvm.formulations import formulation_name
-
     history = estimator.history_
     seconds = history[-1]["seconds"] if history else 0.0
+    own, first = linear_facts(estimator) if hasattr(estimator, "plan_") else larank_facts(estimator)
     document = {
         "model": model,
         "report": report,
-        "formulation": formulation_name(estimator.formulation),
-        "solver": estimator.solver_,
+        **own,
         "C": estimator.C,
         "tol": estimator.tol,
-        "converged": bool(estimator.gap_ <= estimator.tol),
         "stop": estimator.stop_,
         "gap": estimator.gap_,
         "primal": estimator.primal_,
@@ -276,13 +300,37 @@ def told(estimator: Any, model: str, report: str | None) -> tuple[dict[str, Any]
         "seconds": seconds,
         "classes": int(estimator.classes_.size),
         "features": int(estimator.n_features_in_),
+    }
+    epochs = f"{estimator.n_iter_} epoch{'s' * (estimator.n_iter_ > 1)}"
+    text = f"{first} after {epochs}, {seconds:.1f} s\nmodel   {model}"
+    return document, text if report is None else f"{text}\nreport  {report}"
+
+
+def linear_facts(estimator: Any) -> tuple[dict[str, Any], str]:
+    """What a LinearMCSVC has that others have not, and the beginning of its line."""
+    from dask_mcsvm.formulations import formulation_name
+
+    name = formulation_name(estimator.formulation)
+    own = {
+        "formulation": name,
+        "solver": estimator.solver_,
+        "converged": bool(estimator.gap_ <= estimator.tol),
         "density": estimator.density_,
     }
-    text = (
-        f"{document['formulation']}, C={estimator.C:g}: relative gap {estimator.gap_:.1e} after "
-        f"{estimator.n_iter_} epochs, {seconds:.1f} s\nmodel   {model}"
-    )
-    return document, text if report is None else f"{text}\nreport  {report}"
+    return own, f"{name}, C={estimator.C:g}: relative gap {estimator.gap_:.1e}"
+
+
+def larank_facts(estimator: Any) -> tuple[dict[str, Any], str]:
+    """The same of a LaRankSVC."""
+    own = {
+        "kernel": estimator.kernel,
+        "gamma": estimator.gamma_,
+        "support": int(estimator.n_support_),
+        "converged": estimator.stop_ == "gap",
+    }
+    gap = f", relative gap {estimator.gap_:.1e}" if estimator.stop == "gap" else ""
+    kept = f"{own['support']:,} support patterns"
+    return own, f"larank, {estimator.kernel}, C={estimator.C:g}: {kept}{gap}"
 
 
 def exit_if_not_converged(console: Console) -> None:

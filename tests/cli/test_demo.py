@@ -37,8 +37,10 @@ def rows(text: str) -> dict[str, list[str]]:
 
 @pytest.mark.scripts
 def test_demo_succeeds_and_warns_of_nothing(demo: subprocess.CompletedProcess[str]) -> None:
+    dashboard, *lines = demo.stderr.splitlines()
+    assert re.match(r"Dashboard http://127\.0\.0\.1:\d+/status", dashboard)
     # What takes longer than ten seconds says how far it is.
-    lines = [line for line in demo.stderr.splitlines() if not re.search(r"epoch \S+  \S+ s", line)]
+    lines = [line for line in lines if not re.search(r"epoch \S+  \S+ s", line)]
     assert (demo.returncode, lines) == (0, [])
 
 

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from itertools import islice
 
+import numpy as np
 import pytest
 
-from dask_mcsvm.storage import Checkpoint
+from dask_mcsvm.storage import Checkpoint, write_dataset
 
 DASK = [sys.executable, "-m", "dask", "mcsvm"]
 LONG = ["--tol", "1e-300", "--max-epochs", "1000000000", "--verbose", "1"]
@@ -87,3 +88,44 @@ def test_a_terminal_sees_a_live_line(data):
     assert b"\r" in seen
     assert "█" in seen.decode()
     assert b"epoch " in seen
+
+
+#: Starts the command and says how much memory it had at most, beyond what imports alone take.
+WATCHED = """
+import sys
+from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.cli import mcsvm
+import dask.array, distributed, dask_mcsvm.training.block_minimization, dask_mcsvm.training.dask_run
+
+def resident(kind):
+    with open("/proc/self/status") as status:
+        (line,) = (line for line in status if line.startswith(kind))
+    return int(line.split()[1]) * 1024
+
+def train(data, options):
+    mcsvm(["fit", data, "--model", "m.zarr", "--overwrite", *options], standalone_mode=False)
+
+train("train.zarr", sys.argv[1:])
+before = resident("VmRSS")
+train("large.zarr", sys.argv[1:])
+print(resident("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
+@pytest.mark.parametrize("solver", ["early_shrink", "auto"])
+def test_a_limit_of_memory_holds_for_the_whole_command(data, solver):
+    """The dataset is trained on from its path: 4/5 of it never fit."""
+    rng = np.random.default_rng(0)
+    y = np.arange(200_000) % 3
+    X = rng.normal(size=(y.size, 128)).astype(np.float32)
+    X[np.arange(y.size), y] += 3
+    write_dataset("large.zarr", X, y, block_rows=2_000)  # 102 MB of rows
+    form = "ovr" if solver == "early_shrink" else "cs"
+    options = ["--memory-limit", "30MB", "--solver", solver, "--formulation", form, "--quiet"]
+    options += ["--max-epochs", "1", "--tol", "0.9", "--C", "1e-3"]
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, *options], capture_output=True, text=True, timeout=250
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) < 60e6

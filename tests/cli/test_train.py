@@ -1,21 +1,27 @@
 """``dask mcsvm fit`` and ``path``: the same models as in Python, and what they say."""
 
 import inspect
+import re
 import uuid
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
+from cli.conftest import rows
 
-from dask_mcsvm import LinearMCSVC
-from dask_mcsvm.cli._options import FLAGS, FORMULATIONS
+import dask_mcsvm
+from dask_mcsvm import LaRankSVC, LinearMCSVC
+from dask_mcsvm.cli._flags import ESTIMATORS, FLAGS, FORMULATIONS
 from dask_mcsvm.formulations import FORMULATIONS as ALL_FORMULATIONS
 from dask_mcsvm.storage import open_dataset, write_dataset
 
 
-def test_every_parameter_has_an_option_or_a_reason():
-    parameters = set(inspect.signature(LinearMCSVC).parameters)
-    assert {flag.parameter for flag in FLAGS} == parameters - {"callbacks", "warm_start"}
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_parameter_has_an_option_or_a_reason(name):
+    parameters = set(inspect.signature(getattr(dask_mcsvm, ESTIMATORS[name])).parameters)
+    options = {flag.parameter for flag in FLAGS if name in flag.of}
+    assert options == parameters - {"callbacks", "warm_start"}
     assert set(FORMULATIONS) == set(ALL_FORMULATIONS)
 
 
@@ -74,7 +80,9 @@ def test_a_fit_that_did_not_converge_is_saved_and_ends_with_3(run, data):
     done = run("fit", "train.zarr", "--model", "m.zarr", "--max-epochs", 1, "--tol", 1e-4, "--json")
     assert done.code == 3
     assert done.json["converged"] is False
-    assert done.err.startswith("Warning: LinearMCSVC stopped after max_epochs=1 with relative gap ")
+    assert done.err.startswith(
+        "Warning: LinearMCSVC stopped after --max-epochs 1 with relative gap "
+    )
     assert "raise --max-epochs or --tol" in done.err
     assert LinearMCSVC.load("m.zarr").gap_ == done.json["gap"]
 
@@ -112,18 +120,46 @@ def test_bad_input_is_one_sentence(refuses, data):
         "mcsvm convert.",
         ("text.svm",): "text.svm: not a dataset (it holds no zarr.json); make one with dask mcsvm "
         "convert.",
-        ("train.zarr", "--C", -1): "C is -1.0; it must be a finite number above 0, for example "
-        "C=1.0.",
-        ("train.zarr", "--solver", "magic"): "solver is 'magic'; it must be 'auto', 'sdm', "
+        ("train.zarr", "--C", -1): "--C is -1.0; it must be a finite number above 0, for example "
+        "--C 1.0.",
+        ("train.zarr", "--solver", "magic"): "--solver is 'magic'; it must be 'auto', 'sdm', "
         "'splitting', 'shards', 'rounds', 'averaging', 'classes' or 'early_shrink', for example "
-        "solver='auto'.",
-        ("train.zarr", "--intercept-scaling", "big"): "intercept_scaling is 'big'; it must be a "
-        'finite number above 0 or "radius", for example intercept_scaling=1.0.',
+        "--solver auto.",
+        ("train.zarr", "--intercept-scaling", "big"): "--intercept-scaling is 'big'; it must be a "
+        'finite number above 0 or "radius", for example --intercept-scaling 1.0.',
         ("train.zarr", "--class-weight", "z=2"): "--class-weight names 'z', which is no class of "
         "the data; the classes are a, b, c, d.",
         ("train.zarr", "--class-weight", "a"): "--class-weight is 'a'; it must be NAME=VALUE.",
-        ("train.zarr", "--solver-options", "turbo=1"): "solver_options has 'turbo', which "
-        "solver='auto' does not know; use 'schedule', 'cooling', 'stop'.",
+        ("train.zarr", "--solver-options", "turbo=1"): "--solver-options has 'turbo', which "
+        "--solver auto does not know; use 'schedule', 'cooling', 'stop'.",
+        ("train.zarr", "--memory-limit", "1GB", "--solver", "sdm"): "--solver sdm works on rows in "
+        "memory, but DATA is read chunk by chunk; use --solver auto, or leave out --scheduler, "
+        "--memory-limit, --checkpoint and --scratch.",
+        (
+            "train.zarr",
+            "--memory-limit",
+            "0",
+        ): "--memory-limit is '0'; it must be a number of bytes "
+        "above 0 or a text, for example --memory-limit 2GB.",
+        ("train.zarr", "--resume"): "--resume needs --checkpoint folder, the one to go on from.",
+        (
+            "train.zarr",
+            "--solver",
+            "rounds",
+        ): "--solver rounds does not solve crammer_singer on Dask; use --solver shards, or 'auto'.",
+        (
+            "train.zarr",
+            "--gamma",
+            "1",
+        ): "--gamma is for --estimator larank, and this is linear; leave "
+        "it out, or pass --estimator larank.",
+        ("train.zarr", "--estimator", "larank", "--solver", "sdm"): "--solver is for --estimator "
+        "linear, and this is larank; leave it out, or pass --estimator linear.",
+        (
+            "train.zarr",
+            "--workers",
+            "2",
+        ): "--workers is for --scheduler processes; add it, or leave --workers out.",
         ("train.zarr", "--report", "r.pdf"): "r.pdf: a report ends in .html or .png; type r.html.",
     }
     for (source, *options), sentence in cases.items():
@@ -146,6 +182,49 @@ def test_ctrl_c_is_said_and_nothing_is_written(run, data, monkeypatch):
     assert (done.code, done.out) == (130, "")
     assert done.err == "Stopped by Ctrl-C; nothing was written.\n"
     assert not Path("m.zarr").exists()
+
+
+def test_ctrl_c_after_the_last_epoch_says_what_there_is(run, data, monkeypatch):
+    def interrupted(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LinearMCSVC, "save", interrupted)
+        done = run("fit", "train.zarr", "--model", "m.zarr", "--checkpoint", "state")
+        assert (done.code, done.out) == (130, "")
+        assert done.err == (
+            "Stopped by Ctrl-C; no model was written, but state holds the fit: type the same "
+            "command with --resume.\n"
+        )
+    monkeypatch.setattr("dask_mcsvm.report.write_report", interrupted)
+    done = run("fit", "train.zarr", "--model", "m.zarr", "--report", "r.html")
+    assert (done.code, done.out) == (130, "")
+    assert done.err == "Stopped by Ctrl-C; the model m.zarr is written, its report is not.\n"
+    assert LinearMCSVC.load("m.zarr").gap_ <= 1e-3
+
+
+def test_larank_is_trained_as_in_python(run, data):
+    (X, y), _ = data
+    given = ["--estimator", "larank", "--kernel", "rbf", "--gamma", 0.5, "--C", 3, "--stop", "gap"]
+    done = run("fit", "train.zarr", "--model", "l.zarr", *given, "--random-state", 0, "--json")
+    assert (done.code, done.err) == (0, "")
+    ours = LaRankSVC(kernel="rbf", gamma=0.5, C=3.0, stop="gap", random_state=0).fit(X, y)
+    model = LaRankSVC.load("l.zarr")
+    assert model.get_params() == ours.get_params()
+    assert model.dual_coef_.toarray().tobytes() == ours.dual_coef_.toarray().tobytes()
+    assert done.json["support"] == ours.n_support_
+    assert done.json["converged"] is True
+    text = run("fit", "train.zarr", "--model", "l.zarr", "--overwrite", *given).out
+    assert re.match(r"larank, rbf, C=3: \d+ support patterns, relative gap \S+ after", text)
+    lines = run("predict", "l.zarr", "test.zarr", "--scores", "--top", 4).out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == ours.predict(rows(1)[0]).tolist()
+
+
+def test_early_shrinking_from_the_shell_is_that_of_the_dataset(run, data):
+    given = ["--formulation", "ovr", "--solver", "early_shrink", "--random-state", 0]
+    assert run("fit", "train.zarr", "--model", "m.zarr", *given).code == 0
+    ours = LinearMCSVC(formulation="ovr", solver="early_shrink", random_state=0).fit("train.zarr")
+    assert LinearMCSVC.load("m.zarr").coef_.tobytes() == ours.coef_.tobytes()
 
 
 def test_a_full_disk_is_an_error_of_its_own(run, data, monkeypatch):
@@ -172,6 +251,28 @@ def test_path_saves_the_best_c(run, data, validation):
     assert done.json["best_C"] == model.C == found.best_.C
     assert model.coef_.tobytes() == found.best_.coef_.tobytes()
     assert model.notes_["validation accuracy"] == found.scores.max()
+
+
+@pytest.mark.parametrize("validation", ["0.25", "test.zarr"])
+def test_path_on_a_scheduler_is_that_of_the_dataset(run, data, validation):
+    given = ("--Cs", "0.01,0.1", "--validation", validation, "--random-state", 0, "--json")
+    done = run("path", "train.zarr", "--model", "m.zarr", "--scheduler", "threads", *given)
+    assert (done.code, done.err) == (0, "")
+    held_out = 0.25 if validation == "0.25" else (open_dataset("test.zarr"), None)
+    with dask.config.set(scheduler="threads"):
+        ours = LinearMCSVC(random_state=0).path(
+            "train.zarr", None, [0.01, 0.1], validation=held_out
+        )
+    assert [step["accuracy"] for step in done.json["path"]] == ours.scores.tolist()
+    assert LinearMCSVC.load("m.zarr").coef_.tobytes() == ours.best_.coef_.tobytes()
+
+
+def test_path_by_early_shrinking_wants_rows_to_score_on(refuses, data):
+    given = ("--Cs", "0.1", "--solver", "early_shrink", "--formulation", "ovr")
+    assert refuses("path", "train.zarr", "--model", "m.zarr", *given) == (
+        "--solver early_shrink reads DATA as it stands and holds back no share of it; pass "
+        "--validation DATASET."
+    )
 
 
 def test_path_trains_the_chosen_c_again_on_all_rows(run, data):

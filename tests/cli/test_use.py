@@ -1,6 +1,7 @@
 """``dask mcsvm predict``, ``score``, ``info`` and ``report``."""
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,37 @@ def test_predict_writes_a_label_per_row(run, refuses, data, model):
     )
     sentence = "--json and the predictions both want stdout; pass --output FILE."
     assert refuses("predict", "m.zarr", "test.zarr", "--json") == sentence
+
+
+def test_predict_writes_scores(run, data, model):
+    _, (X, _) = data
+    rows = [
+        line.split("\t")
+        for line in run("predict", "m.zarr", "test.zarr", "--scores", "--top", 2).out.splitlines()
+    ]
+    best = model.predict_topk(X, 2)
+    assert [row[::2] for row in rows] == best.tolist()
+    scores = np.take_along_axis(model.decision_function(X), np.searchsorted(list("abcd"), best), 1)
+    np.testing.assert_allclose(np.array([row[1::2] for row in rows], float), scores, rtol=1e-5)
+
+
+def test_scores_of_two_classes_are_how_far_one_is_ahead(run, data):
+    (X, y), _ = data
+    write_dataset("two.zarr", X, np.where(y == "a", "no", "yes"))
+    assert run("fit", "two.zarr", "-m", "m.zarr", "--formulation", "ovr", "--quiet").code == 0
+    model = LinearMCSVC.load("m.zarr")
+    lines = run("predict", "m.zarr", "two.zarr", "--scores").out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == model.predict(X).tolist()
+    ahead = np.array([float(line.split("\t")[1]) for line in lines])
+    np.testing.assert_allclose(ahead, np.abs(model.decision_function(X)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [[], ["--scores", "--top", 3]], ids=["labels", "scores"])
+def test_tasks_predict_what_the_command_does_itself(run, data, model, options):
+    given = ("predict", "m.zarr", "test.zarr", *options)
+    assert run(*given, "--scheduler", "threads").out == run(*given).out
+    given = ("score", "m.zarr", "test.zarr", "--json")
+    assert run(*given, "--scheduler", "threads").json == run(*given).json
 
 
 def test_predictions_do_not_replace_a_pipe_or_a_device(refuses, data, model):
@@ -120,18 +152,33 @@ def test_a_damaged_model_is_refused(refuses, data, model):
 def test_info_of_each_kind(run, data, model):
     found = run("info", "train.zarr", "--json").json
     assert (found["kind"], found["rows"], found["classes"]) == ("dataset", 120, 4)
+    assert (
+        "holds        a dataset of 120 rows, 6 features, 4 classes\n"
+        in run("info", "train.zarr").out
+    )
     found = run("info", "m.zarr", "--json").json
     assert (found["kind"], found["classes"]) == ("model", 4)
     assert found["parameters"]["C"] == 0.1
     assert found["fitted"]["gap_"] == model.gap_
     assert len(found["fitted"]["history_"]) == len(model.history_)
+    told = dict(
+        re.split(" {2,}", line, maxsplit=1) for line in run("info", "m.zarr").out.splitlines()
+    )
+    assert told["holds"] == "a LinearMCSVC of 4 classes, 6 features"
+    assert told["relative gap"] == (
+        f"{model.gap_:.2e}, within tol=0.001; after {model.n_iter_} epochs, stopped by gap"
+    )
+    assert told["solver"] == f"sdm: {model.plan_.reason}"
+    assert "C=0.1" in told["parameters"]
+    assert "class_weight" not in told["parameters"]  # it was not set
+
+
+def test_info_of_a_checkpoint(run, data):
     with Checkpoint("fit") as checkpoint:
         checkpoint.write({"W": np.ones(3)}, {"epoch": 7})
     found = run("info", "fit", "--json").json
     assert (found["kind"], found["generation"], found["meta"]) == ("checkpoint", 1, {"epoch": 7})
-    text = run("info", "m.zarr").out
-    assert f"fitted.history_               {len(model.history_)} entries\n" in text
-    assert "class_weight" not in text  # it was not set
+    assert "holds    the state of a fit after 7 epochs\n" in run("info", "fit").out
 
 
 def test_info_of_anything_else(refuses):
