@@ -75,8 +75,8 @@ def _block_moments(X: Any, w: FloatArray) -> Moments:
         return Moments(0.0, np.zeros(d), np.zeros(d))
     if not sp.issparse(X):
         rows = np.asarray(X, np.float64)
-        mean = w @ rows / total
-        return Moments(total, mean, w @ np.square(rows - mean))
+        centre = w @ rows / total
+        return Moments(total, centre, w @ np.square(rows - centre))
     each, values = np.repeat(w, np.diff(X.indptr)), X.data.astype(np.float64)
     mean: FloatArray = np.bincount(X.indices, each * values, minlength=d) / total
     apart = values - mean[X.indices]

@@ -214,7 +214,7 @@ def test_datasets_within_a_limit(csr: bool, tmp_path: Path) -> None:
     X, y, w = badly_scaled()
     rows = sp.csr_array(X) if csr else X
     path = tmp_path / "rows.zarr"
-    write_dataset(path, rows, y, weights=w)
+    write_dataset(path, rows, y, sample_weight=w)
     blocks = LinearMCSVC(standardize=True, memory_limit="64MB", **EXACT | {"tol": 1e-7})
     agrees(blocks.fit(path), on_dense_copies(blocks, X, y, w), X, w)
     ovr = LinearMCSVC(formulation="ovr", solver="early_shrink", **EXACT | {"tol": 1e-6})
