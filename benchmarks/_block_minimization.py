@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_mcsvm.solvers.early_shrink import ascend, certify_class, make_block
+from dask_mcsvm.solvers.early_shrink.visits import ascend, certify_class, make_block
 from dask_mcsvm.training import Source
 
 

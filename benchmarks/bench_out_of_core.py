@@ -44,11 +44,11 @@ from harness.measure import Stopwatch, describe, environment
 
 from dask_mcsvm.storage import Scratch
 from dask_mcsvm.training import ArraySource, DatasetSource
-from dask_mcsvm.training._budget import FIXED, chunk_bytes, make_block_budget, make_budget
-from dask_mcsvm.training._passes import EarlyShrink
-from dask_mcsvm.training.block_minimization import train_block_minimization
 from dask_mcsvm.training.loop import Loop
-from dask_mcsvm.training.out_of_core import ShrinkRun
+from dask_mcsvm.training.runs.block_minimization import train_block_minimization
+from dask_mcsvm.training.runs.budget import FIXED, chunk_bytes, make_block_budget, make_budget
+from dask_mcsvm.training.runs.early_shrink import ShrinkRun
+from dask_mcsvm.training.runs.passes import EarlyShrink
 
 C = 1.0
 #: What early shrinking does not solve.

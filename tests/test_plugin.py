@@ -11,8 +11,8 @@ from distributed import Client
 from training.sets import compiled_kernels, lazy_set, local_cluster, svm
 
 from dask_mcsvm.plugin import CompileKernels
-from dask_mcsvm.training.dask_run import warm_up
 from dask_mcsvm.training.runner import ClientRunner
+from dask_mcsvm.training.runs.on_dask import warm_up
 
 DEADLINE_SECONDS = 120
 

@@ -153,9 +153,7 @@ def decompose(K: Any, y: Any, k: int, C: float, gap: float, max_steps: int) -> A
 
 
 @njit(cache=True)
-def reoptimize(
-    K: Any, y: Any, C: float, epsilon: float, known: Any, beta: Any, scores: Any
-) -> Any:
+def reoptimize(K: Any, y: Any, C: float, epsilon: float, known: Any, beta: Any, scores: Any) -> Any:
     """SMO over the working sets to ``epsilon``; how many steps."""
     n, k = beta.shape
     steps, again = 0, True

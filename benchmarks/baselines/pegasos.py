@@ -26,9 +26,7 @@ class Pegasos:
         """n rows, drawn at random."""
         order = self.rng.integers(0, self.y.size, self.y.size)
         regular = 1 / (self.C * self.y.size)
-        self.scale = steps(
-            *self.rows[:3], self.y, regular, self.scaled, self.scale, self.t, order
-        )
+        self.scale = steps(*self.rows[:3], self.y, regular, self.scaled, self.scale, self.t, order)
         self.t += order.size
 
     @property

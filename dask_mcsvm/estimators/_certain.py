@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dask_mcsvm._validation import is_lazy
+from dask_mcsvm.data.validation import is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.estimators._certificate import Certificate, own_intercept, refuse_no_bound
 from dask_mcsvm.estimators._predict import score_blocks, some_rows

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dask_mcsvm._validation import TrainingSet, is_lazy
 from dask_mcsvm.checks import check_rows_range, positive_range
+from dask_mcsvm.data.validation import TrainingSet, is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.formulations import FORMULATIONS, Standardization, relative_gap
 from dask_mcsvm.solvers.standardized import standardized_rows

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dask_mcsvm._validation import is_lazy
+from dask_mcsvm.data.validation import is_lazy
 from dask_mcsvm.formulations import FORMULATIONS
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dask_mcsvm._validation import check_largest, class_weights, working_dtype
+from dask_mcsvm.data.validation import check_largest, class_weights, working_dtype
 from dask_mcsvm.estimators._larank_settings import (
     Settings,
     check_classes,
@@ -14,10 +14,10 @@ from dask_mcsvm.estimators._lazy import check_two_classes, learned_features
 from dask_mcsvm.estimators._settings import progress
 from dask_mcsvm.solvers.larank import LaRank
 from dask_mcsvm.training import Fit
-from dask_mcsvm.training.dask_run import DaskProblem
-from dask_mcsvm.training.larank_on_dask import LaRankPlan, train_larank_on_dask
 from dask_mcsvm.training.lazy_source import read_source
 from dask_mcsvm.training.runner import find_runner
+from dask_mcsvm.training.runs.larank_on_dask import LaRankPlan, train_larank_on_dask
+from dask_mcsvm.training.runs.on_dask import DaskProblem
 
 
 def fit_chunks(

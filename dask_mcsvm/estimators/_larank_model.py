@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from dask_mcsvm._validation import as_rows, check_rows, class_weights, is_lazy
+from dask_mcsvm.data.validation import as_rows, check_rows, class_weights, is_lazy
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._larank_bench import Kept
 from dask_mcsvm.estimators._larank_file import OF_ONE_FIT, SAVED, read_file

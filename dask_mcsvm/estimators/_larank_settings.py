@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dask_mcsvm._validation import (
+from dask_mcsvm.data.validation import (
     check_callbacks,
     check_choice,
     check_dtype,

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dask_mcsvm._validation import check_rows, class_weights, is_lazy, working_dtype
 from dask_mcsvm.checks import check_range
+from dask_mcsvm.data.validation import check_rows, class_weights, is_lazy, working_dtype
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
 from dask_mcsvm.estimators._out_of_core import pose_blocks, pose_early_shrink
@@ -30,10 +30,10 @@ from dask_mcsvm.graphs.predict import (
 )
 from dask_mcsvm.training import PassPlan, RowScale
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
-from dask_mcsvm.training.dask_run import DaskProblem, Keeping, train_on_dask
 from dask_mcsvm.training.lazy_source import LazySource, read_source
 from dask_mcsvm.training.loop import Fit
 from dask_mcsvm.training.runner import Runner, find_runner
+from dask_mcsvm.training.runs.on_dask import DaskProblem, Keeping, train_on_dask
 
 
 def pose_lazy(

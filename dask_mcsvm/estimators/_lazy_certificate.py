@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_mcsvm._validation import class_weights, is_lazy
 from dask_mcsvm.checks import check_range, positive_range
+from dask_mcsvm.data.validation import class_weights, is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.estimators._certificate import (
     Certificate,

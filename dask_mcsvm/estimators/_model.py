@@ -7,7 +7,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from dask_mcsvm._validation import (
+from dask_mcsvm.data.validation import (
     check_integer,
     check_n_jobs,
     check_rows,

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_mcsvm._validation import (
+from dask_mcsvm.checks import check_range
+from dask_mcsvm.data.validation import (
     TrainingSet,
     check_training_set,
     class_weights,
     is_lazy,
     working_dtype,
 )
-from dask_mcsvm.checks import check_range
 from dask_mcsvm.estimators._certificate import Trained, class_totals
 from dask_mcsvm.estimators._settings import (
     Settings,
@@ -72,10 +72,7 @@ def pose_blocks(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
 ) -> Posed:
     """The same of block minimization."""
-    from dask_mcsvm.training.block_minimization import (  # imports Dask
-        check_block_options,
-        cut_to_chunks,
-    )
+    from dask_mcsvm.training.runs.block_minimization import check_block_options, cut_to_chunks
 
     check_block_options(settings.options)
     source, *rest = _from_dataset(estimator, X, y, sample_weight, classes, settings)
@@ -110,7 +107,7 @@ def fit_blocks(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
 ) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
     """The same by block minimization, for all formulations."""
-    from dask_mcsvm.training.block_minimization import train_block_minimization  # imports Dask
+    from dask_mcsvm.training.runs.block_minimization import train_block_minimization  # imports Dask
 
     posed = pose_blocks(estimator, X, y, sample_weight, classes, settings)
     train = partial(train_block_minimization, formulation=settings.formulation)

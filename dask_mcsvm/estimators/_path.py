@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from dask_mcsvm._validation import TrainingSet, check_number, check_training_set, is_lazy
+from dask_mcsvm.data.validation import TrainingSet, check_number, check_training_set, is_lazy
 from dask_mcsvm.errors import bad_parameter
 from dask_mcsvm.estimators._predict import best_classes
 from dask_mcsvm.estimators._settings import (
@@ -125,10 +125,10 @@ def fit_lazy_path(
     sample_weight: Any,
 ) -> PathResult:
     """On Dask each fit leaves its alpha in files for the next; out of core it stands alone."""
-    from dask_mcsvm.graphs.lazy_input import column_names  # these import Dask
-    from dask_mcsvm.training.dask_run import state_folder
+    from dask_mcsvm.data.lazy_input import column_names  # these import Dask
     from dask_mcsvm.training.lazy_source import hold_back
     from dask_mcsvm.training.runner import find_runner
+    from dask_mcsvm.training.runs.on_dask import state_folder
 
     settings = read_settings(estimator, lazy=True)
     share, names = share_held_back(validation), None

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from dask_mcsvm._validation import is_lazy
+from dask_mcsvm.data.validation import is_lazy
 from dask_mcsvm.formulations import FORMULATIONS
 
 IntArray = npt.NDArray[np.intp]

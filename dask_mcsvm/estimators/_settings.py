@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_mcsvm._validation import (
+from dask_mcsvm.checks import check_range, check_rows_range, largest_norm, positive_range
+from dask_mcsvm.data.validation import (
     TrainingSet,
     check_callbacks,
     check_choice,
@@ -25,7 +26,6 @@ from dask_mcsvm._validation import (
     draw_seed,
     is_dataset,
 )
-from dask_mcsvm.checks import check_range, check_rows_range, largest_norm, positive_range
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
 from dask_mcsvm.formulations import (
     FORMULATIONS,
@@ -215,9 +215,7 @@ def _read_tau(fit_intercept: object, scaling: object) -> float | None:
     return tau if check_flag("fit_intercept", fit_intercept) else 0.0
 
 
-def standardization_of(
-    rows: Any, weights: Any, settings: Settings
-) -> Standardization | None:
+def standardization_of(rows: Any, weights: Any, settings: Settings) -> Standardization | None:
     """Mean and scale of the columns of rows (n, d) with weights (n,), if that was asked for."""
     if not settings.standardize:
         return None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_mcsvm._validation import TrainingSet
+from dask_mcsvm.data.validation import TrainingSet
 from dask_mcsvm.training import Problem
 
 AFRESH = "start afresh with sklearn.base.clone(estimator).fit(X, y)"

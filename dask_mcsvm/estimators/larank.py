@@ -9,12 +9,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
-from dask_mcsvm._validation import (
-    TrainingSet,
-    check_sample_weight,
-    check_training_set,
-    is_lazy,
-)
+from dask_mcsvm.data.validation import TrainingSet, check_sample_weight, check_training_set, is_lazy
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
 from dask_mcsvm.estimators._larank_model import LaRankModel, exposed
@@ -31,7 +26,7 @@ from dask_mcsvm.estimators._larank_settings import (
 from dask_mcsvm.estimators._settings import progress
 from dask_mcsvm.solvers.larank import TAU, LaRank
 from dask_mcsvm.training import Fit
-from dask_mcsvm.training.larank import order_of, train_larank
+from dask_mcsvm.training.runs.larank import order_of, train_larank
 
 NAN = float("nan")
 

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
-from dask_mcsvm._validation import (
+from dask_mcsvm.data.validation import (
     TrainingSet,
     as_rows,
     check_rows,
@@ -20,7 +20,6 @@ from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators import _certificate
 from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Trained, raw_weights
-from dask_mcsvm.estimators._files import ModelFile
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._settings import (
@@ -36,6 +35,7 @@ from dask_mcsvm.estimators._settings import (
     what_else_to_try,
 )
 from dask_mcsvm.estimators._warm import KeptAlpha
+from dask_mcsvm.estimators.files import ModelFile
 from dask_mcsvm.formulations import Standardization
 from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import Fit, begun_by_second, train

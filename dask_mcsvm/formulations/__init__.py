@@ -31,7 +31,7 @@ Examples
 0.0
 """
 
-from dask_mcsvm.formulations._base import Formulation
+from dask_mcsvm.formulations._base import Formulation, half_square
 from dask_mcsvm.formulations._names import (
     FORMULATIONS,
     SHORT_NAMES,
@@ -40,6 +40,7 @@ from dask_mcsvm.formulations._names import (
 )
 from dask_mcsvm.formulations._nearness import Nearness, distance_bound
 from dask_mcsvm.formulations._standardize import Moments, Standardization, is_constant, moments
+from dask_mcsvm.formulations._tally import Bounds, Tally
 from dask_mcsvm.formulations.crammer_singer import CrammerSinger
 from dask_mcsvm.formulations.lee_lin_wahba import LeeLinWahba
 from dask_mcsvm.formulations.one_vs_rest import OneVsRest
@@ -48,6 +49,7 @@ from dask_mcsvm.formulations.weston_watkins import WestonWatkins
 __all__ = [
     "FORMULATIONS",
     "SHORT_NAMES",
+    "Bounds",
     "CrammerSinger",
     "Formulation",
     "LeeLinWahba",
@@ -55,9 +57,11 @@ __all__ = [
     "Nearness",
     "OneVsRest",
     "Standardization",
+    "Tally",
     "WestonWatkins",
     "distance_bound",
     "formulation_name",
+    "half_square",
     "is_constant",
     "moments",
     "relative_gap",

@@ -22,10 +22,12 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
-from ._blocks import GroupWeights
-from ._clips import ClipSolver
-from ._tasks import Average, Visit
-from .state import Graph, Key, Stage, State
+from dask_mcsvm.data.rows import Graph, Key
+from dask_mcsvm.solvers.groups.blocks import GroupWeights
+
+from .group_tasks import Average, Visit
+from .independent_groups import ClipSolver
+from .state import Stage, State
 
 #: Sums that one task of the tree adds.
 FAN_IN = 8

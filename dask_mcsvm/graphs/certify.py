@@ -22,15 +22,14 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
+from dask_mcsvm.data.rows import Graph, Key
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers._standard_rows import at_weights
-from dask_mcsvm.solvers._steps import LOSSES
-from dask_mcsvm.solvers.groups import add_group_losses, add_own_scores
-from dask_mcsvm.solvers.sequential import square_sum
-
-from ._blocks import placed
-from .rows import RowBlock
-from .state import Graph, Key
+from dask_mcsvm.solvers.groups.blocks import placed
+from dask_mcsvm.solvers.groups.independent import add_group_losses, add_own_scores
+from dask_mcsvm.solvers.kernels.standard_rows import at_weights
+from dask_mcsvm.solvers.kernels.steps import LOSSES
+from dask_mcsvm.solvers.row_block import RowBlock
+from dask_mcsvm.solvers.sdm.run import square_sum
 
 
 class HasWeights(Protocol):

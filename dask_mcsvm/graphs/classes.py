@@ -1,7 +1,7 @@
 """One-vs-rest by class groups: groups that know nothing of each other.
 
 There is no barrier and no round. An epoch is one chain of visits per group, over all chunks in
-random order (see `_clips`).
+random order (see `independent_groups`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import ClassVar
 import numpy as np
 from dask.task_spec import List, Task, TaskRef
 
-from ._clips import ClipSolver
-from ._tasks import Visit, start_gain
-from .state import Graph, Stage, State
+from dask_mcsvm.data.rows import Graph
+
+from .group_tasks import Visit, start_gain
+from .independent_groups import ClipSolver
+from .state import Stage, State
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
+from dask_mcsvm.data.rows import Graph, Rows
+from dask_mcsvm.formulations import Bounds, Tally
 from dask_mcsvm.solvers.larank import Aim, LaRank, checked_state, rebuild
+from dask_mcsvm.solvers.row_block import RowBlock
 
-from .rows import RowBlock, Rows
-from .state import Bounds, Graph, Stage, State, Tally
+from .state import Stage, State
 
 Array = npt.NDArray[Any]
 #: The one block of state.

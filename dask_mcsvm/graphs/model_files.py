@@ -19,15 +19,15 @@ from dask.base import tokenize
 from dask.delayed import Delayed, delayed
 from dask.task_spec import DataNode, List, Task, TaskRef
 
+from dask_mcsvm.data.rows import Graph, Key, sources
 from dask_mcsvm.errors import ModelFormatError
-from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations import FORMULATIONS, Tally
+from dask_mcsvm.solvers.groups.blocks import GroupWeights
+from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.storage import read_part, write_part
 
-from ._blocks import GroupWeights
 from .certify import HasWeights, primal
 from .predict import Array, ModelPart, Part
-from .rows import RowBlock, sources
-from .state import Graph, Key, Tally
 
 
 def file_widths(n_classes: int, n_files: int) -> list[int]:

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 from dask.task_spec import Task, TaskRef
 
-from dask_mcsvm.solvers._alpha import SparseAlpha
-from dask_mcsvm.solvers.shard import Shard
+from dask_mcsvm.data.rows import Graph, Key
+from dask_mcsvm.formulations import Tally
+from dask_mcsvm.solvers.groups.blocks import GroupWeights, PairDuals, RoundWeights, Side
+from dask_mcsvm.solvers.groups.sparse_duals import Lists
+from dask_mcsvm.solvers.kernels.dual_variables import SparseAlpha
+from dask_mcsvm.solvers.sdm.shard import Shard
+from dask_mcsvm.solvers.sdm.shard_tasks import Weights
 
-from ._blocks import GroupWeights, PairDuals, RoundWeights, Side
-from ._lists import Lists
-from ._shard_tasks import Weights
-from .state import Block, Graph, Key, Tally, load_state
+from .state import Block, load_state
 
 
 def load_rescaled(

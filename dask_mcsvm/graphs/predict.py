@@ -21,9 +21,8 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.checks import check_sparse
+from dask_mcsvm.data.rows import Graph, Key
 from dask_mcsvm.formulations import FORMULATIONS, Nearness
-
-from .state import Graph, Key
 
 Array: TypeAlias = npt.NDArray[Any]
 #: Some classes of the k, ascending, and numbers that belong to them: columns of W, or scores.

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import DataNode, List, Task, TaskRef
 
+from dask_mcsvm.data.rows import Graph, Key, Rows
+from dask_mcsvm.solvers.groups.blocks import take
+from dask_mcsvm.solvers.groups.schedule import Groups
+from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.standardized import join_rows
-
-from ._blocks import take
-from .rows import RowBlock, Rows
-from .schedule import Groups
-from .state import Graph, Key
 
 
 @dataclass(frozen=True)

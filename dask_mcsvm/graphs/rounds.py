@@ -25,10 +25,9 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
-from dask_mcsvm.solvers.intercept import visits_between_moves
-
-from ._blocks import PairDuals, RoundWeights
-from ._pairs import (
+from dask_mcsvm.data.rows import Graph, Key, Rows
+from dask_mcsvm.solvers.groups.blocks import PairDuals, RoundWeights
+from dask_mcsvm.solvers.groups.pairs import (
     Meeting,
     add_own,
     add_pair,
@@ -39,12 +38,13 @@ from ._pairs import (
     start_pair,
     zero_group,
 )
-from ._tasks import pick, sum_tallies, tally_bounds
+from dask_mcsvm.solvers.groups.schedule import Groups, circle_rounds
+from dask_mcsvm.solvers.sdm.intercept import visits_between_moves
+
 from .certify import primal
+from .group_tasks import pick, sum_tallies, tally_bounds
 from .regroup import regroup
-from .rows import Rows
-from .schedule import Groups, circle_rounds
-from .state import Block, Graph, Key, Stage, State
+from .state import Block, Stage, State
 
 #: The stiffness of the soft intercept doubles every so many epochs, until it is 1 and rounds are
 #: plain coordinate ascent.

@@ -27,12 +27,11 @@ import numpy as np
 import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
+from dask_mcsvm.data.rows import Graph, Key, Rows
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers.intercept import visits_between_moves
-from dask_mcsvm.solvers.shard import Shard
-
-from ._alone import solve_epoch
-from ._shard_tasks import (
+from dask_mcsvm.solvers.sdm.intercept import visits_between_moves
+from dask_mcsvm.solvers.sdm.shard import Shard
+from dask_mcsvm.solvers.sdm.shard_tasks import (
     ClassRange,
     How,
     Weights,
@@ -52,8 +51,9 @@ from ._shard_tasks import (
     solve_rows,
     start_weights,
 )
-from .rows import Rows
-from .state import Block, Graph, Key, Stage, State
+from dask_mcsvm.solvers.sdm.single_block import solve_epoch
+
+from .state import Block, Stage, State
 
 #: Chains in which the columns of W are summed when certifying, if there are few blocks of classes.
 CHAINS = 4
@@ -137,9 +137,7 @@ class Shards:
         report = self._report(graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n)
         return Stage(graph, now, report)
 
-    def _steps(
-        self, graph: Graph, now: dict[str, Key], drawn: list[TaskRef], epoch: int
-    ) -> None:
+    def _steps(self, graph: Graph, now: dict[str, Key], drawn: list[TaskRef], epoch: int) -> None:
         """Lanes side by side, step by step."""
         combined: TaskRef | None = None
         progress: dict[int, TaskRef] = {}

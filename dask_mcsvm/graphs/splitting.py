@@ -27,10 +27,12 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.task_spec import List, Task, TaskRef
 
-from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers._blas import one_blas_thread
+from dask_mcsvm.data.rows import Graph, Key, Rows
+from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally
 from dask_mcsvm.solvers.duals import Duals
-from dask_mcsvm.solvers.shard import Shard
+from dask_mcsvm.solvers.row_block import RowBlock
+from dask_mcsvm.solvers.sdm.shard import Shard
+from dask_mcsvm.solvers.splitting.blas import one_blas_thread
 from dask_mcsvm.solvers.splitting.machine import (
     EVALUATE,
     PRODUCT,
@@ -55,8 +57,7 @@ from dask_mcsvm.solvers.splitting.rows import (
 from dask_mcsvm.solvers.splitting.rules import ON_DASK, Place, penalty_parts
 
 from .regroup import join_blocks
-from .rows import RowBlock, Rows
-from .state import Block, Bounds, Graph, Key, Stage, State, Tally
+from .state import Block, Stage, State
 
 Array = npt.NDArray[Any]
 #: What a pass brings back: an `Evaluation`, a `Sample`, `CurvedRows` or an array of products.
@@ -316,9 +317,7 @@ def weigh_rows(chunks: Chunks, now: Multipliers, newton: Newton) -> Evaluation:
     return seen
 
 
-def warm_newton(
-    seen: Sequence[Evaluation], newton: Newton, dtype: np.dtype[Any]
-) -> NewtonState:
+def warm_newton(seen: Sequence[Evaluation], newton: Newton, dtype: np.dtype[Any]) -> NewtonState:
     """The W of the multipliers that all blocks hold, about to be evaluated."""
     state = newton.start(dtype)
     newton.warm_start(state, add_answers(seen))
@@ -326,9 +325,7 @@ def warm_newton(
     return state
 
 
-def pass_rows(
-    chunks: Chunks, before: Multipliers, request: Request, newton: Newton
-) -> Multipliers:
+def pass_rows(chunks: Chunks, before: Multipliers, request: Request, newton: Newton) -> Multipliers:
     """One pass over a block of rows."""
     evaluates = request.phase == EVALUATE
     fixed = before.b if evaluates and request.moves else before.fixed

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from dask.task_spec import Task, TaskRef
 
+from dask_mcsvm.data.rows import Graph, Key
 from dask_mcsvm.storage import read_block, restoring, write_block
 
-#: Name of a task: a string, or a tuple that starts with one.
-Key: TypeAlias = Any
-Graph: TypeAlias = dict[Key, Any]
 #: Name of a block of state, such as "weights-2", to the key of its value.
 State: TypeAlias = Mapping[str, Key]
 
@@ -34,36 +32,6 @@ class Block(Protocol):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """The block that `arrays` came from, to the last bit."""
-
-
-class Tally(NamedTuple):
-    """What the visits of an epoch did.
-
-    ``gap`` is what the visits saw of primal - dual on their way, free of charge; nan where a
-    solver sees no whole example.
-    """
-
-    gain: float = 0.0  # rise of the dual
-    violation: float = 0.0  # largest met
-    work: int = 0  # class scores computed
-    gap: float = float("nan")
-    active: float = 1.0  # share of the rows that were visited
-
-    def plus(self, other: tuple[float, float, int]) -> Tally:
-        """Counted together with the gain, violation and work of one more visit."""
-        gain, violation, work = other
-        return self._replace(
-            gain=self.gain + gain,
-            violation=max(self.violation, violation),
-            work=self.work + work,
-        )
-
-
-class Bounds(NamedTuple):
-    """What a certificate found, in float64."""
-
-    primal: float
-    dual: float
 
 
 @dataclass(frozen=True)

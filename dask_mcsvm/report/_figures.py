@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from dask_mcsvm.graphs.schedule import circle_rounds
 from dask_mcsvm.report._run import Run
+from dask_mcsvm.solvers.groups.schedule import circle_rounds
 
 # Legible on white in print and for the colour-blind: blue and orange differ in lightness too.
 INK, MUTED, RULE = "#1c2733", "#64707d", "#dfe4ea"

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dask_mcsvm._validation import is_lazy
-from dask_mcsvm.estimators._files import model_versions, stored_parameters
+from dask_mcsvm.data.validation import is_lazy
+from dask_mcsvm.estimators.files import model_versions, stored_parameters
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.report.scores import Scores
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_mcsvm.formulations import FORMULATIONS
 
-from ._alpha import SparseAlpha, alpha_to_dense, compact_alpha, positions
+from .kernels.dual_variables import SparseAlpha, alpha_to_dense, compact_alpha, positions
 
 #: Up to here an exact step may use every class at once, and alpha may be a dense array ...
 DENSE_CLASSES = 64
@@ -24,7 +24,7 @@ class Duals:
     """The dual variables of n examples and the C_i they were found with.
 
     ``stored`` is alpha, dense (n, k) or sparse; for Lee-Lin-Wahba it is C_i - alpha (see
-    ``_alpha``).
+    ``kernels.dual_variables``).
     """
 
     formulation: str

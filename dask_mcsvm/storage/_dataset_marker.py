@@ -60,8 +60,9 @@ _CHECKS: dict[str, Any] = {
     "weighted": lambda value: isinstance(value, bool),
     "max_row_norm": _is_norm,
     "classes": lambda value: isinstance(value, dict),
-    "row_offsets": lambda value: isinstance(value, list)
-    and all(is_count(row, _MOST) for row in value),
+    "row_offsets": lambda value: (
+        isinstance(value, list) and all(is_count(row, _MOST) for row in value)
+    ),
 }
 
 

@@ -100,9 +100,7 @@ def _values(
 ) -> Array:
     fault = partial(_fault, place, id)
     dtype = np.dtype(dtype)
-    array = open_verified(
-        place, DATASET, _marker(place, id), name, shape, dtype=dtype, fault=fault
-    )
+    array = open_verified(place, DATASET, _marker(place, id), name, shape, dtype=dtype, fault=fault)
     if array.attrs.get("dask_mcsvm_id") != id:
         raise DATASET.error(f"{place.shown}: {REPLACED}.")
     return read_values(array, name, fault, rows)

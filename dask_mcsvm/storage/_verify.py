@@ -192,9 +192,7 @@ def check_claim(
         raise fault(f"{name} has shape {tuple(shape)}, but only {stored} bytes are stored")
 
 
-def read_values(
-    array: Any, name: str, fault: Fault, rows: slice | Array | None = None
-) -> Array:
+def read_values(array: Any, name: str, fault: Fault, rows: slice | Array | None = None) -> Array:
     """Rows of an open array (all of them if None); what Zarr can't decode is a fault."""
     try:
         if rows is None or not array.ndim:

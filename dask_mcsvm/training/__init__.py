@@ -1,6 +1,6 @@
 """The loop of a fit: run an epoch, certify, record, stop."""
 
-from .block_source import (
+from dask_mcsvm.data.block_source import (
     ArraySource,
     Chunk,
     DatasetSource,
@@ -8,9 +8,8 @@ from .block_source import (
     StandardizedSource,
     source_moments,
 )
-from .local import certify_primal, train
+
 from .loop import Fit, OnEpoch, Problem
-from .out_of_core import check_early_shrink_options, train_early_shrink
 from .plan import (
     DASK_SOLVERS,
     EARLY_SHRINK,
@@ -27,6 +26,8 @@ from .plan import (
     parse_size,
     row_scale,
 )
+from .runs.early_shrink import check_early_shrink_options, train_early_shrink
+from .runs.memory import certify_primal, train
 
 __all__ = [
     "DASK_SOLVERS",

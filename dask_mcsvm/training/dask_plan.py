@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.data.rows import Rows
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.averaging import Averaging
 from dask_mcsvm.graphs.classes import Classes
 from dask_mcsvm.graphs.regroup import join_chunks
 from dask_mcsvm.graphs.rounds import Rounds
-from dask_mcsvm.graphs.rows import Rows
-from dask_mcsvm.graphs.schedule import balanced_groups, default_groups, ww_costs
 from dask_mcsvm.graphs.shards import Shards
 from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import Solver
-from dask_mcsvm.solvers.intercept import stiffness, visits_between_moves
+from dask_mcsvm.solvers.groups.schedule import balanced_groups, default_groups, ww_costs
+from dask_mcsvm.solvers.sdm.intercept import stiffness, visits_between_moves
 
 from .plan import (
     BY_GROUPS,

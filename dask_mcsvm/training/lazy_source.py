@@ -19,10 +19,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
-from dask_mcsvm._validation import class_weights
 from dask_mcsvm.checks import check_sparse, nullable_dtype, plain_labels
-from dask_mcsvm.formulations import Moments, Standardization
-from dask_mcsvm.graphs.lazy_input import (
+from dask_mcsvm.data.lazy_input import (
     ChunkFacts,
     chunk_costs,
     chunk_facts,
@@ -36,7 +34,9 @@ from dask_mcsvm.graphs.lazy_input import (
     unique_labels,
     whole_rows,
 )
-from dask_mcsvm.graphs.rows import Rows, row_blocks, sources
+from dask_mcsvm.data.rows import Rows, row_blocks, sources
+from dask_mcsvm.data.validation import class_weights
+from dask_mcsvm.formulations import Moments, Standardization
 from dask_mcsvm.storage import Dataset, open_dataset
 
 from .plan import RowScale

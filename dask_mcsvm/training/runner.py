@@ -36,7 +36,7 @@ NO_WORKERS = (
 )
 
 THREADS_INSTEAD = (
-    "Dask's scheduler is \"processes\", which starts new processes for every graph, and a fit is "
+    'Dask\'s scheduler is "processes", which starts new processes for every graph, and a fit is '
     "many graphs: it runs in threads, which share the rows and all cores. For processes that stay, "
     "start a distributed.Client()."
 )

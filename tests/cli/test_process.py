@@ -95,7 +95,8 @@ WATCHED = """
 import sys
 from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.cli import mcsvm
-import dask.array, distributed, dask_mcsvm.training.block_minimization, dask_mcsvm.training.dask_run
+import dask.array, distributed
+from dask_mcsvm.training.runs import block_minimization, on_dask
 
 def resident(kind):
     with open("/proc/self/status") as status:

@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from dask_mcsvm import LinearMCSVC
-from dask_mcsvm._validation import check_n_jobs
+from dask_mcsvm.data.validation import check_n_jobs
 
 
 def test_crammer_singer_respects_max_epochs_and_reports_true_n_iter(blobs):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dask_mcsvm import LaRankSVC, LinearMCSVC
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import write_dataset
-from dask_mcsvm.training.larank import relative
 from dask_mcsvm.training.loop import Loop, Run
+from dask_mcsvm.training.runs.larank import relative
 
 Y = np.arange(30) % 3
 X = np.eye(3)[Y] + 0.3 * np.random.default_rng(0).normal(size=(30, 3))

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 from dask.local import get_sync
 
+from dask_mcsvm.data.rows import row_blocks
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.averaging import Averaging
 from dask_mcsvm.graphs.classes import Classes
 from dask_mcsvm.graphs.rounds import Rounds
-from dask_mcsvm.graphs.rows import row_blocks
 
 GROUPS = ((0, 3), (1, 5), (2, 4))
 NAMES = {Rounds: "weston_watkins", Averaging: "lee_lin_wahba", Classes: "one_vs_rest"}

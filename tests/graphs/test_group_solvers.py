@@ -8,11 +8,11 @@ import pytest
 from graphs.runs import NAMES, Run, Toy
 from reference import solve
 
-from dask_mcsvm.graphs._blocks import GroupWeights, RoundWeights, Side
+from dask_mcsvm.formulations import Tally
 from dask_mcsvm.graphs.averaging import Averaging
 from dask_mcsvm.graphs.classes import Classes
 from dask_mcsvm.graphs.rounds import Rounds
-from dask_mcsvm.graphs.state import Tally
+from dask_mcsvm.solvers.groups.blocks import GroupWeights, RoundWeights, Side
 
 KINDS = (Rounds, Averaging, Classes)
 every_solver = pytest.mark.parametrize("kind", KINDS)

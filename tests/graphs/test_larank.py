@@ -12,9 +12,9 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs
 
 from dask_mcsvm import LaRankSVC
+from dask_mcsvm.data.rows import make_block, row_blocks
 from dask_mcsvm.errors import CheckpointError, ConvergenceWarning
 from dask_mcsvm.graphs import larank as graphs
-from dask_mcsvm.graphs.rows import make_block, row_blocks
 from dask_mcsvm.solvers.larank import Aim, Kernel
 from dask_mcsvm.storage import write_dataset
 

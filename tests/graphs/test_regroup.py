@@ -10,8 +10,8 @@ from graphs.runs import Toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dask_mcsvm.data.rows import row_blocks
 from dask_mcsvm.graphs.regroup import group_of_class, join_chunks, regroup
-from dask_mcsvm.graphs.rows import row_blocks
 
 GROUPS = ((0, 3), (1,), (2, 4))
 

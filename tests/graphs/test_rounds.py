@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import solve
 
-from dask_mcsvm.graphs._pairs import Table
 from dask_mcsvm.graphs.rounds import Rounds
+from dask_mcsvm.solvers.groups.pairs import Table
 
 
 def epoch_of(n_groups, *, n_blocks=1, epoch=7, seed=0, **options):
@@ -134,7 +134,7 @@ def test_rows_that_gain_little_are_visited_less_often():
 def test_many_classes_are_kept_in_lists_that_grow(csr, monkeypatch):
     runs, gains = [], []
     for most in (64, 0):
-        monkeypatch.setattr("dask_mcsvm.graphs._lists.DENSE_CLASSES", most)
+        monkeypatch.setattr("dask_mcsvm.solvers.groups.sparse_duals.DENSE_CLASSES", most)
         runs.append(Run(Toy(csr=csr), Rounds))
         gains.append([runs[-1].epoch(epoch).gain for epoch in range(3)])
     assert gains[0] == pytest.approx(gains[1], rel=1e-6)

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_mcsvm.graphs.schedule import balanced_groups, circle_rounds, default_groups, ww_costs
+from dask_mcsvm.solvers.groups.schedule import (
+    balanced_groups,
+    circle_rounds,
+    default_groups,
+    ww_costs,
+)
 
 sizes = st.integers(0, 10**12)
 costs_of_classes = st.lists(sizes, max_size=40)

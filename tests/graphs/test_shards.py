@@ -10,8 +10,9 @@ from graphs.runs import Toy
 from reference import solve
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.graphs._alone import solve_epoch
-from dask_mcsvm.graphs._shard_tasks import (
+from dask_mcsvm.graphs.shards import Shards
+from dask_mcsvm.solvers.sdm.shard import Shard
+from dask_mcsvm.solvers.sdm.shard_tasks import (
     Weights,
     combine_slices,
     draw_steps,
@@ -20,8 +21,7 @@ from dask_mcsvm.graphs._shard_tasks import (
     settle_shard,
     solve_rows,
 )
-from dask_mcsvm.graphs.shards import Shards
-from dask_mcsvm.solvers.shard import Shard
+from dask_mcsvm.solvers.sdm.single_block import solve_epoch
 
 every_formulation = pytest.mark.parametrize("formulation", list(FORMULATIONS))
 MANY = dict(n=90, d=12, k=70, chunks=(40, 50))
@@ -194,7 +194,7 @@ def test_a_lane_may_add_up_its_changes_at_once_or_in_the_end(formulation, monkey
     """Small problems change so much of W that they would be added up in every step."""
     runs = []
     for most in (10**9, 0):
-        monkeypatch.setattr("dask_mcsvm.graphs._shard_tasks.MOST_CHANGES", most)
+        monkeypatch.setattr("dask_mcsvm.solvers.sdm.shard_tasks.MOST_CHANGES", most)
         run = Steps(Toy(chunks=(20, 25, 15), csr=True), formulation, lanes=2, slices=5)
         for epoch in range(3):
             run.epoch(epoch)

@@ -10,14 +10,14 @@ from graphs.runs import Run, Toy
 from reference import solve
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.graphs.rows import RowBlock
 from dask_mcsvm.graphs.splitting import (
     FAN_IN,
     ChunkedSplitting,
     Multipliers,
     join_small_chunks,
 )
-from dask_mcsvm.solvers._steps import LOSSES
+from dask_mcsvm.solvers.kernels.steps import LOSSES
+from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.splitting import Splitting
 from dask_mcsvm.solvers.splitting.machine import EVALUATE, GATHER, PRODUCT, SAMPLE, NewtonState
 from dask_mcsvm.solvers.splitting.newton import curvature, curvature_blocks

@@ -11,10 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers._alpha import compact_alpha, empty_alpha
-from dask_mcsvm.solvers._start import store_row
 from dask_mcsvm.solvers.duals import Duals
-from dask_mcsvm.solvers.sequential import SequentialDual
+from dask_mcsvm.solvers.kernels.dual_variables import compact_alpha, empty_alpha
+from dask_mcsvm.solvers.sdm.initial_duals import store_row
+from dask_mcsvm.solvers.sdm.run import SequentialDual
 from dask_mcsvm.training import Problem, make_plan, train
 
 NAMES = tuple(FORMULATIONS)

@@ -17,7 +17,8 @@ from solvers.small import (
     with_constant,
 )
 
-from dask_mcsvm.solvers import _start, duals, sequential
+from dask_mcsvm.solvers import duals
+from dask_mcsvm.solvers.sdm import initial_duals
 from dask_mcsvm.training import certify_primal
 
 in_float64 = pytest.mark.parametrize("combination", IN_FLOAT64, ids=combination_name)
@@ -27,7 +28,7 @@ in_float32 = pytest.mark.parametrize("combination", IN_FLOAT32, ids=combination_
 def unfinished_run(combination, monkeypatch, **options):
     """A few epochs of training, far from the optimum."""
     name, csr, sparse, dtype = combination
-    for module in (_start, duals):
+    for module in (initial_duals, duals):
         monkeypatch.setattr(module, "DENSE_CLASSES", 1 if sparse else 64)
     problem = clusters(name, csr=csr, dtype=dtype, **options)
     run = make_run(problem)
@@ -90,7 +91,7 @@ def test_weights_made_by_blocks_of_classes_are_those_made_at_once(
     primal, dual = run.certify()
     W = run.W.copy()
     run.W[:] = np.nan
-    monkeypatch.setattr(sequential, "BLOCK_BYTES", 8 * W.shape[0] * columns)
+    monkeypatch.setattr(run, "BLOCK_BYTES", 8 * W.shape[0] * columns)
     in_blocks = run.certify()
     np.testing.assert_array_equal(run.W, W)
     assert in_blocks == pytest.approx((primal, dual), rel=1e-14)
@@ -99,8 +100,8 @@ def test_weights_made_by_blocks_of_classes_are_those_made_at_once(
 @in_float64
 def test_the_number_of_threads_changes_no_byte_of_the_certificate(combination, monkeypatch):
     problem, run = unfinished_run(combination, monkeypatch)
-    monkeypatch.setattr(sequential, "BLOCK_BYTES", 1)  # a task per class ...
-    monkeypatch.setattr(sequential, "ROWS_PER_TASK", 7)  # ... and many of rows
+    monkeypatch.setattr(run, "BLOCK_BYTES", 1)  # a task per class ...
+    monkeypatch.setattr(run, "ROWS_PER_TASK", 7)  # ... and many of rows
     found = set()
     for n_jobs in (1, 2, 3):
         again = make_run(problem, start=run.duals(), n_jobs=n_jobs)
@@ -113,7 +114,7 @@ def test_the_number_of_threads_changes_no_byte_of_the_certificate(combination, m
 def test_weak_duality_holds_after_training_in_float32(combination, monkeypatch):
     """Long after rounding ended all progress the dual is still a bound, here and by NumPy."""
     name, csr, sparse, dtype = combination
-    for module in (_start, duals):
+    for module in (initial_duals, duals):
         monkeypatch.setattr(module, "DENSE_CLASSES", 1 if sparse else 64)
     problem = replace(clusters(name, csr=csr, dtype=dtype), C=np.full(60, 0.1))  # no float32 number
     found = fit(problem, schedule="uniform", tol=0, max_epochs=1000)

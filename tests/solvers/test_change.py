@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dask_mcsvm.solvers.change import (
+from dask_mcsvm.solvers.sdm.change import (
     Change,
     add_change,
     add_to_some,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dask_mcsvm.solvers import duals
-from dask_mcsvm.solvers._alpha import SparseAlpha, alpha_to_dense
 from dask_mcsvm.solvers.duals import has_lists
-from dask_mcsvm.solvers.sequential import SequentialDual
+from dask_mcsvm.solvers.kernels.dual_variables import SparseAlpha, alpha_to_dense
+from dask_mcsvm.solvers.sdm.run import SequentialDual
 
 
 @pytest.mark.parametrize(

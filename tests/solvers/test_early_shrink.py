@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers.early_shrink import ascend, certify_class, look, make_block, shuffle
+from dask_mcsvm.solvers.early_shrink.visits import ascend, certify_class, look, make_block, shuffle
 
 KINDS = [(False, "float64"), (True, "float32")]
 every_kind = pytest.mark.parametrize(("csr", "dtype"), KINDS, ids=["dense-64", "csr-32"])

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from reference import solve
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers._rows import as_rows, read_only, square_norms
-from dask_mcsvm.solvers._steps import LLW, OVR
-from dask_mcsvm.solvers.groups import (
+from dask_mcsvm.solvers.groups.independent import (
     EVERYTHING,
     add_clip_weights,
     clip_visit,
     make_group_scratch,
     settle_zero_rows,
 )
-from dask_mcsvm.solvers.sdm import Data
+from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, square_norms
+from dask_mcsvm.solvers.kernels.steps import LLW, OVR
+from dask_mcsvm.solvers.sdm.sweeps import Data
 
 # Dense float64 and CSR float32: both kinds of rows, both float types, two compilations.
 KINDS = [(False, "float64"), (True, "float32")]

@@ -16,7 +16,7 @@ from solvers.small import (
     with_constant,
 )
 
-from dask_mcsvm.solvers.intercept import (
+from dask_mcsvm.solvers.sdm.intercept import (
     SoftIntercept,
     cut_visits,
     stiffness,

@@ -16,13 +16,14 @@ import sys
 import tempfile
 tempfile.tempdir = sys.argv[1]
 import numpy as np
-from dask_mcsvm.solvers import _jit, certify, sequential  # many kernels, each without a place
+from dask_mcsvm.solvers.kernels import jit, certify
+from dask_mcsvm.solvers.sdm import run  # many kernels, each without a place
 
-@_jit.kernel
+@jit.kernel
 def double(x):
     return 2 * x
 
-print(double(21), sequential.__file__)
+print(double(21), run.__file__)
 """
 SAID = (
     "Compiled code can be stored neither beside the package nor in the user's cache folder, so {}; "
@@ -61,7 +62,7 @@ def run(package, temporary):
         preexec_fn=obey_permissions,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"42 {package}/dask_mcsvm/solvers/sequential.py\n"
+    assert done.stdout == f"42 {package}/dask_mcsvm/solvers/sdm/run.py\n"
     return done.stderr
 
 

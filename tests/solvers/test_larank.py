@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from solvers.larank_reference import ReferenceLaRank
 
-from dask_mcsvm._validation import as_rows
+from dask_mcsvm.data.validation import as_rows
 from dask_mcsvm.formulations import CrammerSinger
 from dask_mcsvm.solvers.larank import BLOCK_ROWS, Kernel, LaRank, kernel_matrix
 

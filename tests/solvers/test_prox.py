@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from solvers.small import NAMES
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers._jit import kernel
-from dask_mcsvm.solvers._rows import read_only
-from dask_mcsvm.solvers._steps import LOSSES
+from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.rows import read_only
+from dask_mcsvm.solvers.kernels.steps import LOSSES
 from dask_mcsvm.solvers.splitting.newton import (
     ConjugateGradients,
     Preconditioner,

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dask_mcsvm.solvers._jit import kernel
-from dask_mcsvm.solvers._rows import (
+from dask_mcsvm.solvers.kernels.candidate_classes import largest
+from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.rows import (
     as_rows,
     row_scores,
     row_scores_of,
@@ -13,8 +14,7 @@ from dask_mcsvm.solvers._rows import (
     row_update_all,
     updates_all,
 )
-from dask_mcsvm.solvers._screen import largest
-from dask_mcsvm.solvers.sdm import Frequencies, prefer
+from dask_mcsvm.solvers.sdm.sweeps import Frequencies, prefer
 
 CLASSES = [1, 2, 7, 8, 9, 15, 16, 17, 20, 24, 25, 31, 32, 33, 40, 64, 65, 77, 131]
 

@@ -24,9 +24,10 @@ from solvers.small import (
     with_constant,
 )
 
-from dask_mcsvm.solvers import _start, duals, sequential
-from dask_mcsvm.solvers._alpha import alpha_to_dense, compact_alpha, empty_alpha
-from dask_mcsvm.solvers._rows import Shared, as_rows, row_update
+from dask_mcsvm.solvers import duals
+from dask_mcsvm.solvers.kernels.dual_variables import alpha_to_dense, compact_alpha, empty_alpha
+from dask_mcsvm.solvers.kernels.rows import Shared, as_rows, row_update
+from dask_mcsvm.solvers.sdm import initial_duals, run
 
 every_formulation = pytest.mark.parametrize("name", NAMES)
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
@@ -42,10 +43,10 @@ def as_if_k_were_large(monkeypatch):
     """
 
     def switch(on=True, fresh=None):
-        for module in (_start, duals):
+        for module in (initial_duals, duals):
             monkeypatch.setattr(module, "DENSE_CLASSES", (fresh or 1) if on else 64)
-        monkeypatch.setattr(_start, "FRESH_CLASSES", fresh or 8)
-        monkeypatch.setattr(_start, "FRESH_VARIABLES", 0 if fresh else 2**27)
+        monkeypatch.setattr(initial_duals, "FRESH_CLASSES", fresh or 8)
+        monkeypatch.setattr(initial_duals, "FRESH_VARIABLES", 0 if fresh else 2**27)
 
     return switch
 
@@ -53,8 +54,8 @@ def as_if_k_were_large(monkeypatch):
 @pytest.fixture
 def threads_pay(monkeypatch):
     """Even small problems are shared by threads, four rows next to each other at a time."""
-    monkeypatch.setattr(sequential, "THREAD_WORK", 0)
-    monkeypatch.setattr(sequential, "STRIPE", 4)
+    monkeypatch.setattr(run, "THREAD_WORK", 0)
+    monkeypatch.setattr(run, "STRIPE", 4)
 
 
 @pytest.fixture(scope="module")
@@ -421,7 +422,7 @@ def test_lists_that_grow_shrink_and_move_lose_nothing(case):
             alpha = compact_alpha(alpha, 2 * k)
         classes = rng.permutation(k)[:size].astype(np.int32)
         values = rng.integers(-1, 2, size=size).astype(float)  # zeros are not kept
-        _start.store_row(alpha, i, classes, values)
+        initial_duals.store_row(alpha, i, classes, values)
         expected[i] = 0.0
         expected[i, classes] = values
         np.testing.assert_array_equal(alpha_to_dense(alpha, n, k), expected)

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from dask_mcsvm.formulations import Standardization, moments
-from dask_mcsvm.solvers._standard_rows import centred_products
+from dask_mcsvm.solvers.kernels.standard_rows import centred_products
 from dask_mcsvm.solvers.splitting.newton import squares_of_columns
 from dask_mcsvm.solvers.splitting.products import row_views, scores_of, weighted_rows
 from dask_mcsvm.solvers.standardized import (

@@ -20,8 +20,8 @@ from solvers.small import (
 )
 
 from dask_mcsvm.formulations.crammer_singer import project_to_simplex
-from dask_mcsvm.solvers._screen import take_largest
-from dask_mcsvm.solvers._steps import clipped_sum_root, simplex_threshold
+from dask_mcsvm.solvers.kernels.candidate_classes import take_largest
+from dask_mcsvm.solvers.kernels.steps import clipped_sum_root, simplex_threshold
 from dask_mcsvm.training import Problem
 
 every_combination = pytest.mark.parametrize(

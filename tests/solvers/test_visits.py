@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dask_mcsvm.solvers.visits import deal_visits, draw_visits
+from dask_mcsvm.solvers.sdm.visits import deal_visits, draw_visits
 
 
 @pytest.mark.parametrize("parts", [1, 4])

@@ -276,8 +276,10 @@ PAIR = "where index:value is needed, for example 7:0.5."
         ("1 2:1 3:nan", "3:nan is not a finite number; leave the pair or the line out."),
         ("1 2:1 3:-Infinity", "3:-inf is not a finite number; leave the pair or the line out."),
         ("1 3:1e39", "3:1e+39 does not fit float32; pass dtype='float64'."),
-        (f"1 {'0' * 30}1:1 {'9' * 5000}:1", "index of 5,000 digits is above 2147483647, the "
-         "largest that is stored."),
+        (
+            f"1 {'0' * 30}1:1 {'9' * 5000}:1",
+            "index of 5,000 digits is above 2147483647, the largest that is stored.",
+        ),
         ("1,2 1:1", "label '1,2' names several classes; one label per line is needed."),
         (
             "1 2147483648:1",

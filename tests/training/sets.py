@@ -101,5 +101,5 @@ def read_or_die(block, trap):
 
 def compiled_kernels():
     """Number of compiled versions of the sweep in this process, which nobody else compiles."""
-    module = sys.modules.get("dask_mcsvm.solvers.sdm")
+    module = sys.modules.get("dask_mcsvm.solvers.sdm.sweeps")
     return 0 if module is None else len(module.full_sweep.signatures)

@@ -16,9 +16,13 @@ from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.errors import CheckpointError, DatasetFormatError
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import open_dataset, write_dataset
-from dask_mcsvm.training import DatasetSource, block_minimization
-from dask_mcsvm.training import _budget as budget_module
-from dask_mcsvm.training.block_minimization import check_block_options, train_block_minimization
+from dask_mcsvm.training import DatasetSource
+from dask_mcsvm.training.runs import block_minimization
+from dask_mcsvm.training.runs import budget as budget_module
+from dask_mcsvm.training.runs.block_minimization import (
+    check_block_options,
+    train_block_minimization,
+)
 
 #: With this much the problems here take several blocks, and variables go to disk.
 LITTLE = 56_500
@@ -160,9 +164,9 @@ def test_it_resumes_after_any_pass_to_the_same_bytes(limit, little_memory, tmp_p
 
 
 KILLED = """
-from dask_mcsvm.training import _budget
-from dask_mcsvm.training.block_minimization import train_block_minimization
-_budget.FIXED = 0
+from dask_mcsvm.training.runs import budget
+from dask_mcsvm.training.runs.block_minimization import train_block_minimization
+budget.FIXED = 0
 train_block_minimization(
     DeadlySource(source_of(n=150, block_rows=50), values["reads"]), **values["settings"])
 """
@@ -242,7 +246,7 @@ import ctypes, gc
 from pathlib import Path
 from dask_mcsvm.storage import open_dataset
 from dask_mcsvm.training import DatasetSource
-from dask_mcsvm.training.block_minimization import train_block_minimization
+from dask_mcsvm.training.runs.block_minimization import train_block_minimization
 
 def resident(field):
     lines = Path("/proc/self/status").read_text().splitlines()

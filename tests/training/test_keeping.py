@@ -5,8 +5,8 @@ import sys
 
 from dask_mcsvm.storage._owner import owned_name
 from dask_mcsvm.storage.scratch import PREFIX
-from dask_mcsvm.training.dask_run import state_folder
 from dask_mcsvm.training.runner import find_runner
+from dask_mcsvm.training.runs.on_dask import state_folder
 
 OWNER = f"from dask_mcsvm.storage._owner import owned_name; print(owned_name({PREFIX!r}))"
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.training import ArraySource, dask_plan
-from dask_mcsvm.training.block_minimization import train_block_minimization
+from dask_mcsvm.training.runs.block_minimization import train_block_minimization
 
 ROWS, HARD, WORDS = 200_000, 30, 1000
 
@@ -30,9 +30,7 @@ def rows():
 def epochs_in_memory(X, y, tau, most, **options):
     if tau:
         options |= {"intercept_scaling": tau}
-    model = LinearMCSVC(
-        tol=1e-2, max_epochs=most, fit_intercept=tau > 0, random_state=0, **options
-    )
+    model = LinearMCSVC(tol=1e-2, max_epochs=most, fit_intercept=tau > 0, random_state=0, **options)
     return model.fit(X, y).history_[-1]["epoch"]
 
 

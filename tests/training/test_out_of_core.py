@@ -18,8 +18,8 @@ from dask_mcsvm.training import (
     check_early_shrink_options,
     train_early_shrink,
 )
-from dask_mcsvm.training import _budget as budget_module
-from dask_mcsvm.training._active import ActiveStore, by_class, join
+from dask_mcsvm.training.runs import budget as budget_module
+from dask_mcsvm.training.runs.active_rows import ActiveStore, by_class, join
 
 KINDS = [(False, "float64"), (True, "float32")]
 every_kind = pytest.mark.parametrize(("csr", "dtype"), KINDS, ids=["dense-64", "csr-32"])

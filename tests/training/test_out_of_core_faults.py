@@ -14,7 +14,7 @@ from dask_mcsvm.storage import Scratch, open_dataset, write_dataset
 from dask_mcsvm.storage._owner import owned_name
 from dask_mcsvm.storage.scratch import PREFIX
 from dask_mcsvm.training import DatasetSource, train_early_shrink
-from dask_mcsvm.training import _budget as budget_module
+from dask_mcsvm.training.runs import budget as budget_module
 
 SETTINGS = {"C": 0.1, "tol": 1e-2, "seed": 1}
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dask_mcsvm.solvers._jit import bare_by_type, bare_part, kernel
-from dask_mcsvm.solvers._rows import read_only
+from dask_mcsvm.solvers.kernels.jit import bare_by_type, bare_part, kernel
+from dask_mcsvm.solvers.kernels.rows import read_only
 
 from .kernels import UNKNOWN, call_kernel, compute_block
 from .models import NOBODY, is_kernel

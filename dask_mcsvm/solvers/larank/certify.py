@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_mcsvm.solvers._jit import by_type, kernel
-from dask_mcsvm.solvers._rows import row_update
+from dask_mcsvm.solvers.kernels.jit import by_type, kernel
+from dask_mcsvm.solvers.kernels.rows import row_update
 
 from .cache import fetch, remember
 from .models import LinearModel, class_score, is_kernel, look_new, look_old

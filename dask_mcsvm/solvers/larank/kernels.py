@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from dask_mcsvm.solvers._jit import by_type, kernel, part
-from dask_mcsvm.solvers._rows import as_rows, square_norms
+from dask_mcsvm.solvers.kernels.jit import by_type, kernel, part
+from dask_mcsvm.solvers.kernels.rows import as_rows, square_norms
 
 RBF, POLY, SIGMOID, EXTERNAL = 0, 1, 2, 3
 KINDS = {"rbf": RBF, "poly": POLY, "sigmoid": SIGMOID}

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_mcsvm.solvers._jit import bare_by_type, bare_part
-from dask_mcsvm.solvers._rows import row_scores, row_scores_of, row_update
+from dask_mcsvm.solvers.kernels.jit import bare_by_type, bare_part
+from dask_mcsvm.solvers.kernels.rows import row_scores, row_scores_of, row_update
 
 from .kernels import UNKNOWN, KernelFunction
 from .state import (

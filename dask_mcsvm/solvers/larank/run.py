@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dask_mcsvm.checks import check_range, positive_range
-from dask_mcsvm.solvers._rows import as_rows, read_only
+from dask_mcsvm.solvers.kernels.rows import as_rows, read_only
 
 from .cache import Examples, block_values, provide_row
 from .certify import PatternPart, other_losses, pattern_part, seen_losses, settled_cost

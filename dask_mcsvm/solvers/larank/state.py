@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numba import types
 
-from dask_mcsvm.solvers._jit import bare_by_type
+from dask_mcsvm.solvers.kernels.jit import bare_by_type
 
 NEW, OLD, OPTIMIZE = 0, 1, 2
 REMOVE = 3  #: not scheduled: what max_support asks for
@@ -119,7 +119,7 @@ def enlarged(array: np.ndarray, *shape: int) -> np.ndarray:
 # -- rows of the patterns --------------------------------------------------------------------------
 #
 # Dense: an array (capacity, d). CSR: (data, indices, bounds), where slot p lies between bounds[2p]
-# and bounds[2p + 1], so that functions of ``_rows`` read it as row 2p.
+# and bounds[2p + 1], so that functions of ``kernels.rows`` read it as row 2p.
 
 
 def new_store(is_sparse: bool, d: int, dtype: np.dtype, capacity: int, room: int):
@@ -165,7 +165,7 @@ def stored_rows(store, count: int, d: int):
 
 
 def slot_row(store, p):
-    """The number by which functions of ``_rows`` know slot p."""
+    """The number by which functions of ``kernels.rows`` know slot p."""
 
 
 def store_put(store, p, rows, i, counts):

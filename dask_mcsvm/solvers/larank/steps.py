@@ -7,7 +7,7 @@ import sys
 import numpy as np
 from numba import types
 
-from dask_mcsvm.solvers._jit import bare_kernel, bare_part
+from dask_mcsvm.solvers.kernels.jit import bare_kernel, bare_part
 
 from .cache import admit, fetch, remember, vacate
 from .models import link, look_held, look_new, look_old, model_has_room, spread, unlink

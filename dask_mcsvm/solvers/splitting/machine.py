@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers._steps import LOSSES
+from dask_mcsvm.solvers.kernels.steps import LOSSES
 
 from . import rules
 from .newton import (

@@ -19,9 +19,9 @@ import scipy.linalg
 import scipy.sparse as sp
 from numba import types
 
-from dask_mcsvm.solvers._jit import by_type, kernel
-from dask_mcsvm.solvers._rows import as_rows, read_only, row_axpy, row_dot
-from dask_mcsvm.solvers._standard_rows import StandardRows, kind_of, standardize
+from dask_mcsvm.solvers.kernels.jit import by_type, kernel
+from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, row_axpy, row_dot
+from dask_mcsvm.solvers.kernels.standard_rows import StandardRows, kind_of, standardize
 from dask_mcsvm.solvers.standardized import shift_of
 
 from .products import centred_columns, uncentred_columns

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dask_mcsvm.solvers._jit import kernel
-from dask_mcsvm.solvers._rows import read_only, row_axpy
+from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.rows import read_only, row_axpy
 from dask_mcsvm.solvers.standardized import CentredCsr, DenseStandardized
 
 Array = npt.NDArray[Any]
@@ -38,8 +38,9 @@ def row_views(X: Any) -> Iterator[tuple[slice, Any]]:
     for first in range(0, n, height):
         last = min(first + height, n)
         if isinstance(X, CentredCsr):
-            yield slice(first, last), replace(
-                X, X=csr_view(X.X, first, last), common=X.common[first:last]
+            yield (
+                slice(first, last),
+                replace(X, X=csr_view(X.X, first, last), common=X.common[first:last]),
             )
             continue
         if not sp.issparse(X):

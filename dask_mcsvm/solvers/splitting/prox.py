@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_mcsvm.solvers._jit import by_type, kernel, part
-from dask_mcsvm.solvers._steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
+from dask_mcsvm.solvers.kernels.jit import by_type, kernel, part
+from dask_mcsvm.solvers.kernels.steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
 
 
 def prox_row(loss, v, y, penalty, b, u):

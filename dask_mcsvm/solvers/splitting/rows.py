@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers._jit import kernel
-from dask_mcsvm.solvers._rows import read_only
-from dask_mcsvm.solvers._steps import LOSSES
+from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.rows import read_only
+from dask_mcsvm.solvers.kernels.steps import LOSSES
 
 from .newton import (
     ROWS_PER_FEATURE,

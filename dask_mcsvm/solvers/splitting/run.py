@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_mcsvm.solvers._blas import one_blas_thread
-from dask_mcsvm.solvers._rows import as_rows, read_only, square_norms
 from dask_mcsvm.solvers.duals import Duals
-from dask_mcsvm.solvers.sequential import EpochResult
+from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, square_norms
+from dask_mcsvm.solvers.sdm.run import EpochResult
+from dask_mcsvm.solvers.splitting.blas import one_blas_thread
 
 from .machine import EVALUATE, SLOPE, Newton, Request
 from .products import scores_of

@@ -1,0 +1,1 @@
+"""Where rows come from: checks of what was given, rows as tasks; nothing is computed here."""

@@ -1,0 +1,310 @@
+"""Rows that are read block by block: from a dataset on disk, or from arrays in memory."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from dask_mcsvm.formulations import Moments, Standardization, moments
+from dask_mcsvm.solvers.standardized import DenseStandardized, standardized_rows
+
+if TYPE_CHECKING:
+    from dask_mcsvm.storage import Dataset
+
+
+class Chunk(NamedTuple):
+    """One block of rows, in memory."""
+
+    X: Any  # ndarray or CSR of shape (rows, d), of the source's dtype
+    y: np.ndarray  # (rows,) int32, codes
+    weight: np.ndarray  # (rows,) float64, factors of C
+
+
+class Source(Protocol):
+    """What an out-of-core solver reads: blocks of rows, as often as it likes."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def n_classes(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64: the arithmetic, and the type of what `read` returns."""
+
+    @property
+    def is_sparse(self) -> bool: ...
+    @property
+    def row_offsets(self) -> Sequence[int]:
+        """Block b is the rows ``row_offsets[b]`` to ``row_offsets[b + 1]``."""
+
+    def read(self, b: int) -> Chunk: ...
+    def entries(self) -> np.ndarray:
+        """Values stored for each block, (n_blocks,)."""
+
+    @property
+    def shift(self) -> np.ndarray | None:
+        """m (d,) if `read` returns sparse rows whose mean is taken off their scores."""
+
+    def radius(self) -> float:
+        """The largest Euclidean norm of a row."""
+
+    def identity(self) -> dict[str, Any]:
+        """JSON values that differ where the rows do."""
+
+
+def read_ahead(
+    source: Source, order: Sequence[int], done: Callable[[float], object] | None = None
+) -> Iterator[tuple[int, Chunk]]:
+    """Blocks in the given order, the next one read while this one is at work.
+
+    `done` hears how many rows they are once they are done with.
+    """
+    with ThreadPoolExecutor(1) as reader:
+        ahead = reader.submit(source.read, order[0])
+        for b, after in zip(order, [*order[1:], None], strict=True):
+            chunk = ahead.result()
+            if after is not None:
+                ahead = reader.submit(source.read, after)
+            rows = chunk.y.size
+            yield b, chunk
+            del chunk  # before the next one comes
+            if done is not None:
+                done(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetSource:
+    """The rows of a dataset on disk.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    dtype : dtype, optional
+        The arithmetic; float64 rows keep it by default, all others become float32.
+    class_factors : ndarray of shape (n_classes,), optional
+        Factor of the weight per class.
+
+    Raises
+    ------
+    ValueError
+        Rows hold NaN or infinity, or values whose squares overflow.
+    """
+
+    shift: ClassVar[np.ndarray | None] = None
+
+    dataset: Dataset
+    dtype: np.dtype[Any] = None  # type: ignore[assignment]
+    class_factors: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        stored = self.dataset.dtype
+        chosen = self.dtype or (np.float64 if stored == np.float64 else np.float32)
+        object.__setattr__(self, "dtype", np.dtype(chosen))
+        norm = self.dataset.max_row_norm
+        if not math.isfinite(norm):
+            raise ValueError(
+                f"{self.dataset.path}: X contains NaN or infinity; drop those rows and write the "
+                "dataset again."
+            )
+        if norm > math.sqrt(float(np.finfo(self.dtype).max)):
+            raise ValueError(
+                f"{self.dataset.path}: X has a row of norm {norm:.1e}, whose square overflows "
+                f"{self.dtype}; scale the columns and write the dataset again."
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.dataset.shape
+
+    @property
+    def n_classes(self) -> int:
+        return self.dataset.n_classes
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.dataset.is_sparse
+
+    @property
+    def row_offsets(self) -> Sequence[int]:
+        return self.dataset.row_offsets
+
+    def read(self, b: int) -> Chunk:
+        X = self.dataset.read_block(b).astype(self.dtype, copy=False)
+        y = self.dataset.read_block_labels(b)
+        weight = self.dataset.read_weights(*self.row_offsets[b : b + 2])
+        weight = np.ones(y.size) if weight is None else weight
+        if self.class_factors is not None:
+            weight = weight * self.class_factors[y]
+        return Chunk(X, y, weight)
+
+    def entries(self) -> np.ndarray:
+        return self.dataset.block_entries()
+
+    def radius(self) -> float:
+        return self.dataset.max_row_norm
+
+    def identity(self) -> dict[str, Any]:
+        factors = [] if self.class_factors is None else self.class_factors.tolist()
+        return {
+            "fingerprint": self.dataset.fingerprint,
+            "chunks": len(self.row_offsets) - 1,
+            "dtype": self.dtype.name,
+            "class_factors": factors,
+        }
+
+    def cut(self, sizes: np.ndarray, most: float) -> DatasetSource:
+        """The same rows in chunks of at most `most` bytes, given the sizes of those there are."""
+        offsets = [
+            start + piece * (stop - start) // pieces
+            for (start, stop), size in zip(pairwise(self.row_offsets), sizes.tolist(), strict=True)
+            for pieces in [min(math.ceil(size / most), stop - start)]
+            for piece in range(pieces)
+        ]
+        finer = replace(self.dataset, row_offsets=(*offsets, self.shape[0]))
+        return replace(self, dataset=finer)
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Rows in memory, handed out by blocks.
+
+    Parameters
+    ----------
+    X : ndarray or CSR of shape (n, d)
+        float32 or float64, checked.
+    y : ndarray of shape (n,), int32
+    weight : ndarray of shape (n,), float64
+    n_classes : int
+    block_rows : int
+    """
+
+    shift: ClassVar[np.ndarray | None] = None
+
+    X: Any
+    y: np.ndarray
+    weight: np.ndarray
+    n_classes: int
+    block_rows: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, d = self.X.shape
+        return n, d
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.X.dtype
+        return dtype
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(sp.issparse(self.X))
+
+    @property
+    def row_offsets(self) -> Sequence[int]:
+        n = self.shape[0]
+        return [*range(0, n, self.block_rows), n]
+
+    def read(self, b: int) -> Chunk:
+        rows = slice(*self.row_offsets[b : b + 2])
+        return Chunk(self.X[rows], self.y[rows], self.weight[rows])
+
+    def entries(self) -> np.ndarray:
+        offsets = np.asarray(self.row_offsets)
+        if self.is_sparse:
+            return np.diff(self.X.indptr[offsets])
+        return np.diff(offsets) * self.shape[1]
+
+    def radius(self) -> float:
+        largest = 0.0
+        for b in range(len(self.row_offsets) - 1):
+            X = self.read(b).X.astype(np.float64)
+            squares = X.multiply(X) if self.is_sparse else X * X
+            largest = max(largest, float(np.asarray(squares.sum(axis=1)).max()))
+        return math.sqrt(largest)
+
+    def identity(self) -> dict[str, Any]:
+        parts = [self.X.data, self.X.indices, self.X.indptr] if self.is_sparse else [self.X]
+        sums = [
+            zlib.crc32(np.ascontiguousarray(a).view(np.uint8).data)
+            for a in (*parts, self.y, self.weight)
+        ]
+        return {"shape": list(self.shape), "blocks": list(self.row_offsets), "crc32": sums}
+
+
+@dataclass(frozen=True, eq=False)
+class StandardizedSource:
+    """The rows of another source, standardized block by block as they are read.
+
+    Parameters
+    ----------
+    source : Source
+    columns : Standardization
+    """
+
+    source: Source
+    columns: Standardization
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.source.shape
+
+    @property
+    def n_classes(self) -> int:
+        return self.source.n_classes
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.source.is_sparse
+
+    @property
+    def shift(self) -> np.ndarray | None:
+        return self.columns.shift if self.columns.centred and self.is_sparse else None
+
+    @property
+    def row_offsets(self) -> Sequence[int]:
+        return self.source.row_offsets
+
+    def read(self, b: int) -> Chunk:
+        chunk = self.source.read(b)
+        X = standardized_rows(chunk.X, self.columns)
+        return chunk._replace(X=X.block() if isinstance(X, DenseStandardized) else X)
+
+    def entries(self) -> np.ndarray:
+        return self.source.entries()
+
+    def radius(self) -> float:
+        largest = 0.0
+        for b in range(len(self.row_offsets) - 1):
+            squares, _ = self.columns.square_norms(self.source.read(b).X)
+            largest = max(largest, float(squares.max(initial=0.0)))
+        return math.sqrt(largest)
+
+    def identity(self) -> dict[str, Any]:
+        return {**self.source.identity(), "standardize": self.columns.kind}
+
+
+def source_moments(source: Source, given: np.ndarray | None) -> Moments:
+    """Mean and squares of the columns of all rows of positive weight, in one pass.
+
+    ``given`` (n,): their sample weights, without the factors of their classes.
+    """
+    d = source.shape[1]
+    found = Moments(0.0, np.zeros(d), np.zeros(d))
+    for b, (first, stop) in enumerate(pairwise(source.row_offsets)):
+        chunk = source.read(b)
+        w = np.ones(chunk.y.size) if given is None else given[first:stop]
+        found = found.merged(moments(chunk.X, np.where(chunk.weight > 0, w, 0.0)))
+    return found

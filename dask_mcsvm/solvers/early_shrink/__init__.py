@@ -1,0 +1,1 @@
+"""Early shrinking: classes one by one, most rows at rest."""

@@ -1,0 +1,1 @@
+"""What all methods are made of: rows, steps, candidate classes, dual variables."""

@@ -1,0 +1,1 @@
+"""The sequential dual method: visits of whole examples, in one piece or by shards."""

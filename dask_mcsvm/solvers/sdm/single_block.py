@@ -1,0 +1,72 @@
+"""Visits by one lane: nobody else changes W meanwhile, so they change it in place.
+
+Tasks side by side return what they changed, for a sum. Alone, W is copied once an epoch and the
+change need not be told apart from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dask_mcsvm.solvers.row_block import RowBlock
+from dask_mcsvm.solvers.sdm.intercept import SoftIntercept, fall
+from dask_mcsvm.solvers.sdm.shard import Shard, common_part, own_copy, visit_rows, without_spare
+
+from .shard_tasks import Array, How, Weights, count_rows, soft_data, visits_of
+
+
+class OwnWeights:
+    """Weights that one lane has to itself, for visits to rows of any block."""
+
+    def __init__(self, weights: Weights, how: How) -> None:
+        self.before, self.how, self.W = weights, how, weights.W.copy()
+        self.shift = common_part(self.W, how.formulation)
+        self.vectors = weights.vectors.copy()
+        self.intercept = SoftIntercept(how.rho, self.W.shape[1])
+        self.intercept.own, self.intercept.pull = weights.own, weights.pull
+        self.dual, self.gaps = weights.dual, weights.gaps.copy()
+        self.tally = np.array([weights.dual, 0.0, 0.0, 0.0])
+
+    def visit(self, rows: RowBlock, shard: Shard, order: Array, span: int) -> Shard:
+        """Visit ``order`` of some of ``span`` rows; W and the arrays of the shard are changed."""
+        x, how = self.intercept.own, self.how
+        shard, done, moved = visit_rows(
+            shard, soft_data(rows, how, self.vectors), self.W, self.shift, order, how.formulation,
+            self.intercept, how.visits, span,
+        )  # fmt: skip
+        self.intercept.move(self.W)
+        self.dual += done.gain - fall(x, moved)
+        self.tally[1] = max(self.tally[1], done.violation)
+        self.tally[2] += done.work
+        return shard
+
+    def count(self, block: int, gap: float, visited: int) -> None:
+        """What the rows of a block show of the gap now, and how many were visited."""
+        self.gaps[block] = gap
+        self.tally[3] += visited
+
+    def weights(self) -> Weights:
+        """What the visits so far made of the weights."""
+        if self.shift.size:
+            self.W[:-1] += self.shift[:-1, None]
+            self.shift[:-1] = 0
+        own, sums = self.intercept.own, self.before.sums.copy()
+        # Which part of the rise is linear in alpha nobody asks before the next certificate.
+        was = self.before.own
+        sums[0] += self.dual - self.before.dual + 0.5 * (own @ own - was @ was)
+        return self.before._replace(
+            W=self.W, own=own, pull=self.intercept.pull, gaps=self.gaps, sums=sums,
+            tally=self.tally, vectors=self.vectors,
+        )  # fmt: skip
+
+
+def solve_epoch(
+    rows: RowBlock, shard: Shard, weights: Weights, how: How, seed: Sequence[int]
+) -> tuple[Shard, Weights]:
+    """A task: all visits of the only block there is."""
+    own, order = OwnWeights(weights, how), visits_of(rows, shard, seed)
+    shard = own.visit(rows, own_copy(shard), order, rows.y.size)
+    own.count(0, shard.gap, count_rows(order))
+    return without_spare(shard), own.weights()

@@ -1,0 +1,1 @@
+"""Runs, which the loop drives: in memory, out of core, on Dask."""
