@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-
-from dask_mcsvm.formulations import Moments, Standardization, moments
-from dask_mcsvm.solvers.standardized import DenseStandardized, standardized_rows
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Dataset
@@ -48,10 +45,6 @@ class Source(Protocol):
     def read(self, b: int) -> Chunk: ...
     def entries(self) -> np.ndarray:
         """Values stored for each block, (n_blocks,)."""
-
-    @property
-    def shift(self) -> np.ndarray | None:
-        """m (d,) if `read` returns sparse rows whose mean is taken off their scores."""
 
     def radius(self) -> float:
         """The largest Euclidean norm of a row."""
@@ -97,8 +90,6 @@ class DatasetSource:
     ValueError
         Rows hold NaN or infinity, or values whose squares overflow.
     """
-
-    shift: ClassVar[np.ndarray | None] = None
 
     dataset: Dataset
     dtype: np.dtype[Any] = None  # type: ignore[assignment]
@@ -186,8 +177,6 @@ class ArraySource:
     block_rows : int
     """
 
-    shift: ClassVar[np.ndarray | None] = None
-
     X: Any
     y: np.ndarray
     weight: np.ndarray
@@ -238,73 +227,3 @@ class ArraySource:
             for a in (*parts, self.y, self.weight)
         ]
         return {"shape": list(self.shape), "blocks": list(self.row_offsets), "crc32": sums}
-
-
-@dataclass(frozen=True, eq=False)
-class StandardizedSource:
-    """The rows of another source, standardized block by block as they are read.
-
-    Parameters
-    ----------
-    source : Source
-    columns : Standardization
-    """
-
-    source: Source
-    columns: Standardization
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.source.shape
-
-    @property
-    def n_classes(self) -> int:
-        return self.source.n_classes
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
-
-    @property
-    def is_sparse(self) -> bool:
-        return self.source.is_sparse
-
-    @property
-    def shift(self) -> np.ndarray | None:
-        return self.columns.shift if self.columns.centred and self.is_sparse else None
-
-    @property
-    def row_offsets(self) -> Sequence[int]:
-        return self.source.row_offsets
-
-    def read(self, b: int) -> Chunk:
-        chunk = self.source.read(b)
-        X = standardized_rows(chunk.X, self.columns)
-        return chunk._replace(X=X.block() if isinstance(X, DenseStandardized) else X)
-
-    def entries(self) -> np.ndarray:
-        return self.source.entries()
-
-    def radius(self) -> float:
-        largest = 0.0
-        for b in range(len(self.row_offsets) - 1):
-            squares, _ = self.columns.square_norms(self.source.read(b).X)
-            largest = max(largest, float(squares.max(initial=0.0)))
-        return math.sqrt(largest)
-
-    def identity(self) -> dict[str, Any]:
-        return {**self.source.identity(), "standardize": self.columns.kind}
-
-
-def source_moments(source: Source, given: np.ndarray | None) -> Moments:
-    """Mean and squares of the columns of all rows of positive weight, in one pass.
-
-    ``given`` (n,): their sample weights, without the factors of their classes.
-    """
-    d = source.shape[1]
-    found = Moments(0.0, np.zeros(d), np.zeros(d))
-    for b, (first, stop) in enumerate(pairwise(source.row_offsets)):
-        chunk = source.read(b)
-        w = np.ones(chunk.y.size) if given is None else given[first:stop]
-        found = found.merged(moments(chunk.X, np.where(chunk.weight > 0, w, 0.0)))
-    return found

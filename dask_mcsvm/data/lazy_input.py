@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Sequence
-from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,7 +18,6 @@ import scipy.sparse as sp
 
 from dask_mcsvm.checks import NUMERIC, check_sparse, missing_label, numeric_columns, plain_labels
 from dask_mcsvm.errors import advised
-from dask_mcsvm.formulations import Moments, moments
 from dask_mcsvm.storage import Dataset, open_dataset
 
 Array = npt.NDArray[Any]
@@ -178,27 +175,6 @@ def chunk_facts(
         *weight_ranges(codes[used], w[used], k),
         float(w @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()),
     )
-
-
-def chunk_moments(
-    X: Any, codes: Array, weights: Array | None, taken: Array | None, *, d: int
-) -> Moments:
-    """Mean and squares of the columns of a chunk; only rows of the classes ``taken`` count.
-
-    A chunk that is not usable is left to `chunk_facts`, which names what is wrong.
-    """
-    check_sparse(X, "a chunk of X")
-    rows = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
-    w = np.ones(codes.size) if weights is None else np.asarray(weights, np.float64)
-    if rows.shape != (codes.size, d) or w.shape != codes.shape or rows.dtype.kind not in NUMERIC:
-        return Moments(0.0, np.zeros(d), np.zeros(d))
-    with np.errstate(all="ignore"):  # missing values are refused
-        return moments(rows, w if taken is None else w * taken[codes])
-
-
-def merged_moments(parts: Sequence[Moments]) -> Moments:
-    """Those of all parts together."""
-    return reduce(Moments.merged, parts)
 
 
 def weight_ranges(codes: Array, weights: Array, k: int) -> tuple[Array, Array]:

@@ -12,12 +12,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
-from dask.task_spec import DataNode, Task, TaskRef
+from dask.task_spec import Task, TaskRef
 
-from dask_mcsvm.formulations import Standardization
 from dask_mcsvm.solvers.kernels.rows import as_rows, square_norms
 from dask_mcsvm.solvers.row_block import RowBlock, as_block
-from dask_mcsvm.solvers.standardized import CentredCsr, DenseStandardized, standardized_rows
 
 #: Name of a task: a string, or a tuple that starts with one.
 Key: TypeAlias = Any
@@ -28,13 +26,6 @@ Graph: TypeAlias = dict[Key, Any]
 def csr_bytes(X: sp.csr_array) -> int:
     """Dask knows CSR matrices only, and would take an array for 56 bytes and never spill it."""
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
-
-
-@sizeof.register(DenseStandardized)  # type: ignore[untyped-decorator]
-@sizeof.register(CentredCsr)  # type: ignore[untyped-decorator]
-def standardized_bytes(X: Any) -> int:
-    """Of the rows that they are made of."""
-    return int(X.nbytes)
 
 
 @dataclass(frozen=True)
@@ -48,8 +39,6 @@ class Rows:
     n_classes: int
     dtype: np.dtype[Any]
     tau: float
-    #: Whether blocks are sparse rows whose mean is taken off their scores.
-    is_centred: bool = False
 
     @property
     def n(self) -> int:
@@ -78,8 +67,6 @@ def row_blocks(
     tau: float,
     run: str,
     all_rows: bool = False,
-    columns: Standardization | None = None,
-    is_centred: bool = False,
 ) -> Rows:
     """Build the tasks that turn row chunks into blocks; computes nothing.
 
@@ -98,14 +85,8 @@ def row_blocks(
         Told apart by it are the tasks of fits that run at the same time.
     all_rows : bool
         Whether rows that cost 0 stay in their blocks.
-    columns : Standardization, optional
-        What the rows are standardized by; ``is_centred`` says that they are sparse, and centred.
     """
     graph = sources([*X, *y, *C])
-    given = None
-    if columns is not None:
-        where = ("columns", run)
-        graph[where], given = DataNode(where, columns), TaskRef(where)
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
     keys = []
     for c in range(len(sizes)):
@@ -113,13 +94,12 @@ def row_blocks(
         graph[key] = Task(
             key, make_block, TaskRef(X[c].key), TaskRef(y[c].key), TaskRef(C[c].key),
             first=offsets[c], stop=offsets[c + 1], n_classes=n_classes, tau=tau,
-            dtype=np.dtype(dtype), all_rows=all_rows, columns=given,
+            dtype=np.dtype(dtype), all_rows=all_rows,
         )  # fmt: skip
         keys.append(key)
     return Rows(
-        graph, tuple(keys), tuple(sizes), n_features, n_classes, np.dtype(dtype), float(tau),
-        is_centred,
-    )  # fmt: skip
+        graph, tuple(keys), tuple(sizes), n_features, n_classes, np.dtype(dtype), float(tau)
+    )
 
 
 def sources(delayed: Sequence[Delayed]) -> Graph:
@@ -145,7 +125,6 @@ def make_block(
     tau: float,
     dtype: np.dtype[Any],
     all_rows: bool = False,
-    columns: Standardization | None = None,
 ) -> RowBlock:
     """The rows first:stop of the whole set, which are this chunk; by default those that cost."""
     codes, n = np.asarray(y), stop - first
@@ -167,9 +146,6 @@ def make_block(
             f"row {row} of X (in the chunk of rows {first}:{stop}) holds NaN, infinity or a value "
             f"too large for {dtype}."
         )
-    if columns is not None:
-        rows = standardized_rows(rows, columns)
-        square = square_norms(as_rows(rows), n, float(tau))
     costs = np.broadcast_to(np.asarray(C, np.float64), (n,))
     block = RowBlock(
         np.arange(first, stop, dtype=np.int64),

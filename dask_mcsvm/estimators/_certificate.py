@@ -126,7 +126,7 @@ def certify(
     if is_lazy(coef):
         from dask_mcsvm.estimators._lazy_certificate import primal_of_rows  # imports Dask
 
-        primal = primal_of_rows(problem, coef, intercept, columns)
+        primal = primal_of_rows(problem, coef, intercept)
     else:
         W = weights_of(coef, intercept, problem.formulation, problem.tau, columns)
         primal = certify_primal(problem, W, n_jobs=n_jobs)

@@ -13,7 +13,6 @@ from dask_mcsvm.estimators._out_of_core import pose_blocks, pose_early_shrink
 from dask_mcsvm.estimators._settings import (
     Settings,
     progress,
-    standardization,
     wants_blocks,
     wants_early_shrink,
     warn_of_precision,
@@ -28,7 +27,7 @@ from dask_mcsvm.graphs.predict import (
     predict,
     predict_topk,
 )
-from dask_mcsvm.training import PassPlan, RowScale
+from dask_mcsvm.training import PassPlan
 from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
 from dask_mcsvm.training.lazy_source import LazySource, read_source
 from dask_mcsvm.training.loop import Fit
@@ -41,41 +40,22 @@ def pose_lazy(
 ) -> tuple[DaskProblem, DaskPlan, Runner]:
     """Look at every chunk once, and decide how to go on."""
     runner = find_runner()
-    source = read_source(
-        X, y, sample_weight, classes, runner, settings.memory_limit,
-        standardize=bool(settings.standardize), class_weight=class_weight,
-    )  # fmt: skip
-    columns = None if source.moments is None else standardization(source.moments, settings)
+    source = read_source(X, y, sample_weight, classes, runner, settings.memory_limit)
     check_two_classes(source)
     weights = class_weights(class_weight, source.classes, source.class_totals)
-    norm = source.largest_norm if columns is None else source.norm_bound(columns)
-    if columns is not None and settings.tau is None:
-        raise ValueError(
-            'intercept_scaling="radius" needs the norms of standardized rows, which a fit chunk by '
-            f"chunk does not take; type intercept_scaling={source.n_features**0.5:.1f}, about "
-            "their norm."
-        )
+    norm = source.largest_norm
     tau = norm or 1.0 if settings.tau is None else settings.tau
     dtype = working_dtype(source.dtype, settings.dtype)
     costs = settings.cost_range(source.extreme_costs(weights))
     check_range(costs, norm, tau, dtype, are_zero=norm == 0)
     factors = settings.C * weights
-    problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype, columns)
-    mean_square, cost_square = source.mean_square, source.cost_square(factors)
-    scale = source.row_scale(factors)
-    if columns is not None:
-        mean_square, common = source.standardized_square(columns)
-        cost_square = mean_square
-        if scale is not None:
-            unit = scale.square / source.mean_square  # C, on average
-            scale = RowScale(unit * common, unit * mean_square)
+    problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype)
     plan = make_dask_plan(
         n=source.n, d=source.n_features, nnz=source.nnz, counts=source.counts,
-        chunks=len(source.sizes), mean_square=mean_square, cost_square=cost_square,
-        dtype=dtype, formulation=settings.formulation,
+        chunks=len(source.sizes), mean_square=source.mean_square,
+        cost_square=source.cost_square(factors), dtype=dtype, formulation=settings.formulation,
         tau=problem.tau, solver=settings.solver, options=settings.options,
-        memory_limit=settings.memory_limit, scale=scale,
-        is_centred=source.is_centred(columns),
+        memory_limit=settings.memory_limit, scale=source.row_scale(factors),
     )  # fmt: skip
     return problem, plan, runner
 
@@ -129,7 +109,7 @@ def fit_lazy(
     trained = Trained(
         formulation=problem.formulation, C=settings.C, tau=problem.tau,
         class_weight=estimator.class_weight, dtype=problem.dtype, n_given=source.n,
-        totals=problem.factors * source.class_totals, columns=problem.columns,
+        totals=problem.factors * source.class_totals,
     )  # fmt: skip
     return fit, source.classes, learned_features(source), plan, trained
 

@@ -14,13 +14,12 @@ from dask_mcsvm.estimators._certificate import (
     Certificate,
     bias_of,
     compare,
-    own_intercept,
     refuse_no_bound,
     refuse_uneven,
     weights_of,
 )
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
-from dask_mcsvm.formulations import FORMULATIONS, Standardization
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.model_files import memory_block, one_chunk, primal_in_parts
 from dask_mcsvm.training import Problem, parse_size
 from dask_mcsvm.training.lazy_source import read_source
@@ -30,6 +29,11 @@ from dask_mcsvm.training.runner import Runner, find_runner
 def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Certificate:
     """The certificate of a fitted estimator; tasks look at the rows, sums come back."""
     refuse_no_bound(estimator.dual_)
+    if estimator._trained.columns is not None:
+        raise ValueError(
+            "certify takes rows in memory where the fit had standardize, but X is read chunk by "
+            "chunk; pass X.compute()."
+        )
     check_lazy_rows(estimator, X)
     trained, runner, limit = estimator._trained, find_runner(), estimator.memory_limit
     classes = None if y is None else estimator.classes_  # a dataset has its own
@@ -45,33 +49,24 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
     totals = factors * source.class_totals
     trained.refuse_others(source.n, totals)
     norm, costs = source.largest_norm, positive_range(source.extreme_costs(factors))
-    if trained.columns is None:
-        check_range(costs, norm, trained.tau, trained.dtype, are_zero=norm == 0)
+    check_range(costs, norm, trained.tau, trained.dtype, are_zero=norm == 0)
     run = uuid.uuid4().hex[:12]
-    rows = source.rows(
-        factors, dtype=trained.dtype, tau=trained.tau, run=run, columns=trained.columns
-    )
+    rows = source.rows(factors, dtype=trained.dtype, tau=trained.tau, run=run)
     primal = _primal(
         rows.graph, rows.keys, estimator.coef_, estimator.intercept_, trained.formulation,
-        trained.tau, trained.columns, runner, run,
+        trained.tau, runner, run,
     )  # fmt: skip
     runner.release(source.held)
     return compare(trained.formulation, factors.size, float(totals.sum()), primal, estimator.dual_)
 
 
-def primal_of_rows(
-    problem: Problem,
-    coef: Any,
-    intercept: npt.NDArray[Any],
-    columns: Standardization | None,
-) -> float:
+def primal_of_rows(problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> float:
     """P(W) of rows in memory and a coef (k, d) in files, of which only parts are in memory."""
     run = uuid.uuid4().hex[:12]
     graph, blocks = memory_block(problem.rows, problem.y, problem.C, run)
     return _primal(
-        graph, blocks, coef, intercept, problem.formulation, problem.tau, columns, find_runner(),
-        run,
-    )  # fmt: skip
+        graph, blocks, coef, intercept, problem.formulation, problem.tau, find_runner(), run
+    )
 
 
 def _primal(
@@ -81,19 +76,16 @@ def _primal(
     intercept: npt.NDArray[Any],
     formulation: str,
     tau: float,
-    columns: Standardization | None,
     runner: Runner,
     run: str,
 ) -> float:
     if is_lazy(coef):
-        bias = bias_of(own_intercept(coef, intercept, columns), tau)
-        if columns is not None:
-            coef = coef * columns.scale
+        bias = bias_of(intercept, tau)
         if FORMULATIONS[formulation].columns_sum_to_zero:
             off = max(float(abs(coef.sum(axis=0)).max()), abs(float(bias.sum())))
             refuse_uneven(off, max(float(abs(coef).max()), float(np.abs(bias).max())))
     else:
-        W = weights_of(coef, intercept, formulation, tau, columns)
+        W = weights_of(coef, intercept, formulation, tau)
         coef, bias = one_chunk(W[:-1].T), W[-1]
     tasks, value = primal_in_parts(
         graph, blocks, coef, bias, formulation=formulation, tau=tau, run=run

@@ -15,12 +15,7 @@ from dask_mcsvm.data.validation import (
     working_dtype,
 )
 from dask_mcsvm.estimators._certificate import Trained, class_totals
-from dask_mcsvm.estimators._settings import (
-    Settings,
-    progress,
-    standardization,
-    warn_of_precision,
-)
+from dask_mcsvm.estimators._settings import Settings, progress, warn_of_precision
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import Dataset, open_dataset
 from dask_mcsvm.training import (
@@ -30,8 +25,6 @@ from dask_mcsvm.training import (
     Fit,
     PassPlan,
     Source,
-    StandardizedSource,
-    source_moments,
     train_early_shrink,
 )
 
@@ -48,7 +41,6 @@ class Posed(NamedTuple):
     totals: Any  # (k,) weights of the rows of each class
     weights: Any  # (n,) of the rows, the factors of their classes included
     n_given: int  # rows, those of weight 0 included
-    given: Any  # (n,) sample weights of the rows, or None
     plan: PassPlan
 
 
@@ -81,7 +73,7 @@ def pose_blocks(
 
 
 def _posed(
-    found: tuple[Source, Any, dict[str, Any], Any, Any, int, Any],
+    found: tuple[Source, Any, dict[str, Any], Any, Any, int],
     settings: Settings,
     solver: str,
     why: str,
@@ -117,15 +109,7 @@ def fit_blocks(
 def _fit(
     estimator: Any, posed: Posed, settings: Settings, train: Callable[..., Fit]
 ) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
-    source, columns = posed.source, None
-    if settings.standardize:
-        if source.is_sparse and settings.standardize is True and posed.plan.solver == EARLY_SHRINK:
-            raise ValueError(
-                "solver='early_shrink' does not centre sparse rows; use standardize='scale', or "
-                "solver='shards'."
-            )
-        columns = standardization(source_moments(source, posed.given), settings)
-        source = StandardizedSource(source, columns)
+    source = posed.source
     warn_of_precision(settings, source.dtype)
     radius = source.radius()
     tau = radius or 1.0 if settings.tau is None else settings.tau
@@ -141,14 +125,14 @@ def _fit(
     trained = Trained(
         formulation=settings.formulation, C=settings.C, tau=float(tau),
         class_weight=estimator.class_weight, dtype=source.dtype, n_given=posed.n_given,
-        totals=settings.C * posed.totals, columns=columns,
+        totals=settings.C * posed.totals,
     )  # fmt: skip
     return fit, posed.labels, posed.features, posed.plan, trained
 
 
 def _from_dataset(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[DatasetSource, Any, dict[str, Any], Any, Any, int, Any]:
+) -> tuple[DatasetSource, Any, dict[str, Any], Any, Any, int]:
     if not isinstance(X, Dataset):
         try:
             X = open_dataset(X)
@@ -171,12 +155,12 @@ def _from_dataset(
     source = DatasetSource(X, dtype, factors)
     each = factors[codes] if weights is None else factors[codes] * weights
     features = {"n_features_in_": X.shape[1]}
-    return source, X.classes, features, factors * counts, each, X.shape[0], weights
+    return source, X.classes, features, factors * counts, each, X.shape[0]
 
 
 def _from_memory(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[Source, Any, dict[str, Any], Any, Any, int, Any]:
+) -> tuple[Source, Any, dict[str, Any], Any, Any, int]:
     data = X
     if not isinstance(X, TrainingSet):  # a path has checked its rows already
         data = check_training_set(
@@ -186,4 +170,4 @@ def _from_memory(
     k = data.classes.size
     source = ArraySource(data.rows, data.y, data.weights, n_classes=k, block_rows=BLOCK_ROWS)
     totals = class_totals(data.y, data.weights, k)
-    return source, data.classes, data.features, totals, data.weights, data.n_given, data.given
+    return source, data.classes, data.features, totals, data.weights, data.n_given

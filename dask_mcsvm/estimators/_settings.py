@@ -29,7 +29,6 @@ from dask_mcsvm.data.validation import (
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
 from dask_mcsvm.formulations import (
     FORMULATIONS,
-    Moments,
     Standardization,
     formulation_name,
     is_constant,
@@ -156,6 +155,12 @@ def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
         )
+    if (lazy or solver == EARLY_SHRINK) and check_standardize(estimator.standardize):
+        found = "X is read chunk by chunk" if lazy else f"solver is {solver!r}"
+        raise ValueError(
+            f"standardize works on rows in memory with solver='sdm' or 'splitting', but {found}; "
+            "leave it out, or scale the rows before."
+        )
     check_kept(estimator, ("checkpoint", "scratch", "memory_limit"), lazy or solver == EARLY_SHRINK)
     if (lazy or solver == EARLY_SHRINK) and estimator.warm_start:
         raise ValueError(
@@ -216,14 +221,13 @@ def _read_tau(fit_intercept: object, scaling: object) -> float | None:
 
 
 def standardization_of(rows: Any, weights: Any, settings: Settings) -> Standardization | None:
-    """Mean and scale of the columns of rows (n, d) with weights (n,), if that was asked for."""
+    """Mean and scale of the columns of rows (n, d) with weights (n,), if that was asked for.
+
+    Columns that are constant are said once.
+    """
     if not settings.standardize:
         return None
-    return standardization(moments(rows, weights), settings)
-
-
-def standardization(found: Moments, settings: Settings) -> Standardization:
-    """The same of columns that were looked at; those that are constant are said once."""
+    found = moments(rows, weights)
     count = int(is_constant(found).sum())
     if count:
         logger.warning(

@@ -78,6 +78,7 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
     standardize : bool or "scale"
         Train on columns of mean 0 and variance 1 (weighted by `sample_weight`), as if a
         StandardScaler came first, but without making sparse rows dense; "scale" leaves the means.
+        For rows in memory.
         `coef_` and `intercept_` are those of the rows as they come: `predict` takes these.
     dtype : {"float32", "float64"} or None
         Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in

@@ -117,11 +117,6 @@ class Standardization:
         return cls(found.mean, np.where(is_constant(found), 1.0, deviation), centred)
 
     @property
-    def kind(self) -> bool | str:
-        """The value of `standardize` that asks for it."""
-        return True if self.centred else "scale"
-
-    @property
     def shift(self) -> FloatArray:
         """m = mean / scale, (d,): where standardized rows have their zero."""
         return self.mean / self.scale if self.centred else np.zeros(self.mean.size)

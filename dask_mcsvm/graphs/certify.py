@@ -26,7 +26,6 @@ from dask_mcsvm.data.rows import Graph, Key
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.solvers.groups.blocks import placed
 from dask_mcsvm.solvers.groups.independent import add_group_losses, add_own_scores
-from dask_mcsvm.solvers.kernels.standard_rows import at_weights
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.run import square_sum
@@ -127,7 +126,7 @@ def look_at_own(
     """Add the scores of the rows whose own class is in this part."""
     seen = begin(block, before, formulation)
     data = placed(block, classes).data(tau)
-    add_own_scores(at_weights(data.rows, block.X, part.W), data.y, data.tau, part.W, seen.own)
+    add_own_scores(data.rows, data.y, data.tau, part.W, seen.own)
     return seen
 
 
@@ -143,8 +142,7 @@ def look_at_part(
     """Add what the classes of this part cost."""
     seen = begin(block, before, formulation)
     data, loss = placed(block, classes).data(tau), LOSSES[formulation](classes.size)
-    rows = at_weights(data.rows, block.X, part.W)
-    add_group_losses(loss, rows, data.y, data.tau, part.W, seen.own, seen.rivals)
+    add_group_losses(loss, data.rows, data.y, data.tau, part.W, seen.own, seen.rivals)
     return seen
 
 

@@ -78,8 +78,6 @@ class Shards:
         Stiffness of the soft intercept.
     run : str
         Told apart by it are the tasks of fits that run at the same time.
-    far : float
-        |m|² of centred rows.
     """
 
     rows: Rows
@@ -89,7 +87,6 @@ class Shards:
     seed: int
     rho: float
     run: str
-    far: float = 0.0
 
     kinds: ClassVar[Mapping[str, type[Block]]] = {"weights": Weights, "shard": Shard}
 
@@ -230,7 +227,7 @@ class Shards:
     @property
     def _how(self) -> How:
         visits = visits_between_moves(self.rows.n, self.lanes)
-        return How(self.formulation, self.rows.tau, self.rho, self.lanes, visits, self.far)
+        return How(self.formulation, self.rows.tau, self.rho, self.lanes, visits)
 
     def _draw(self, graph: Graph, now: dict[str, Key], epoch: int, c: int) -> TaskRef:
         """Which rows of a block are visited in which of its steps."""
@@ -272,8 +269,7 @@ class Shards:
         """W made anew from alpha; what else the weights hold stays. ``stage`` names the tasks."""
         key = self._key(stage.format("weights"))
         columns = List(*map(TaskRef, self._columns(graph, state, stage.format("columns"))))
-        some = [TaskRef(self.rows.keys[0])] if self.rows.is_centred else []
-        graph[key] = Task(key, join_columns, TaskRef(state["weights"]), columns, *some)
+        graph[key] = Task(key, join_columns, TaskRef(state["weights"]), columns)
         return key
 
     def _for_all_lanes(

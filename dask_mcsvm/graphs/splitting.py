@@ -24,7 +24,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.data.rows import Graph, Key, Rows
@@ -285,7 +284,7 @@ def join_small_chunks(chunks: Sequence[RowBlock]) -> Chunks:
 
 
 def _rows_bytes(block: RowBlock) -> int:
-    return int(block.X.data.nbytes if sp.issparse(block.X) else block.X.nbytes)
+    return int(block.X.data.nbytes)
 
 
 def start_rows(chunks: Chunks, newton: Newton) -> Multipliers:

@@ -17,7 +17,7 @@ class RowBlock(NamedTuple):
     """Some rows of the training set."""
 
     ids: npt.NDArray[np.int64]  # (m,) numbers of the rows in the whole set, ascending
-    X: Any  # (m, d) C-contiguous, csr_array without duplicates, or standardized; a float type
+    X: Any  # (m, d) C-contiguous array, or csr_array without duplicates; float32 or float64
     y: npt.NDArray[np.int32]  # (m,) code of the row's class, or its place in a group of classes
     C: npt.NDArray[np.float64]  # (m,)
     square: npt.NDArray[np.float64]  # (m,) ‖x_i‖² + tau²

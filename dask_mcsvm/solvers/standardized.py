@@ -7,7 +7,6 @@ off the scores, for which every row needs one number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,10 +45,6 @@ class DenseStandardized:
     def nnz(self) -> int:
         return int(self.X.size)
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.X.nbytes)
-
     def __getitem__(self, rows: Any) -> DenseStandardized:
         return replace(self, X=self.X[rows])
 
@@ -65,7 +60,7 @@ class CentredCsr:
     X: sp.csr_array  # (n, d) x / scale
     shift: Array  # (d,) float64, m
     common: Array  # (n,) float64, c_i = m·x_i / scale
-    far: float  # |m|², also of rows that know only some of the features
+    far: float  # |m|²
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -80,11 +75,6 @@ class CentredCsr:
     @property
     def nnz(self) -> int:
         return int(self.X.nnz)
-
-    @property
-    def nbytes(self) -> int:
-        X = self.X
-        return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + self.common.nbytes)
 
     def __getitem__(self, rows: Any) -> CentredCsr:
         return replace(self, X=self.X[rows], common=self.common[rows])
@@ -133,19 +123,6 @@ def common_parts(scaled: sp.csr_array, shift: Array) -> Array:
         if filled.size:
             out[first + filled] = np.add.reduceat(values, ends[filled] - ends[0])
     return out
-
-
-def join_rows(parts: Sequence[Any]) -> Any:
-    """Rows of one kind, whichever, one after another."""
-    first = parts[0]
-    if isinstance(first, DenseStandardized | CentredCsr):
-        joined = replace(first, X=join_rows([part.X for part in parts]))
-        if isinstance(joined, CentredCsr):
-            joined = replace(joined, common=np.concatenate([part.common for part in parts]))
-        return joined
-    if any(map(sp.issparse, parts)):
-        return sp.vstack(parts, format="csr")
-    return np.concatenate(parts)
 
 
 def shift_of(X: Any) -> Array | None:

@@ -1,13 +1,6 @@
 """The loop of a fit: run an epoch, certify, record, stop."""
 
-from dask_mcsvm.data.block_source import (
-    ArraySource,
-    Chunk,
-    DatasetSource,
-    Source,
-    StandardizedSource,
-    source_moments,
-)
+from dask_mcsvm.data.block_source import ArraySource, Chunk, DatasetSource, Source
 
 from .loop import Fit, OnEpoch, Problem
 from .plan import (
@@ -46,7 +39,6 @@ __all__ = [
     "Problem",
     "RowScale",
     "Source",
-    "StandardizedSource",
     "begun_by_second",
     "certify_primal",
     "check_early_shrink_options",
@@ -54,7 +46,6 @@ __all__ = [
     "make_plan",
     "parse_size",
     "row_scale",
-    "source_moments",
     "train",
     "train_early_shrink",
 ]

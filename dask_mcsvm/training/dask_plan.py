@@ -170,12 +170,10 @@ def make_dask_plan(
     options: Mapping[str, Any] | None,
     memory_limit: int | None = None,
     scale: RowScale | None = None,
-    is_centred: bool = False,
 ) -> DaskPlan:
     """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose.
 
     ``mean_square`` and ``cost_square`` are means of ‖x_i‖²: of all rows alike, and by their C_i.
-    ``is_centred`` says that the mean of sparse rows is taken off their scores.
     """
     k = counts.size
     why = splitting_pays(n, d, k, scale) if solver == "auto" and not options else None
@@ -183,11 +181,6 @@ def make_dask_plan(
     chosen, reason = choose_solver(solver, formulation, (d + 1) * k * dtype.itemsize, room)
     if why is not None:
         chosen, reason = "splitting", why
-    if is_centred and chosen in BY_GROUPS:
-        raise ValueError(
-            f"solver={chosen!r} ({reason}) does not centre sparse rows; use standardize='scale', "
-            "or solver='shards' where W fits a worker."
-        )
     # Only dense rows have a scale. Options are those of shards: who gives one wants it.
     is_free = solver == "auto" and not options and scale is not None
     has_second = is_free and chosen == "shards" and d <= SPLITTING_FEATURES
@@ -277,11 +270,11 @@ def round_slices(work: int, groups: int, n_weights: int) -> int:
     return int(np.clip(work / (pairs * least), 1, ROUND_SLICES))
 
 
-def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str, far: float = 0.0) -> Solver:
-    """The object that builds the graphs of a plan; ``far`` is |m|² of centred rows."""
+def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
+    """The object that builds the graphs of a plan."""
     if plan.solver == "shards":
         rows = join_chunks(rows, plan.blocks, run)
-        return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run, far)
+        return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
     if plan.solver == "splitting":
         return ChunkedSplitting(rows, plan.formulation, plan.lanes, plan.passes, plan.square, run)
     if plan.solver == "rounds":

@@ -6,9 +6,8 @@ first pass looks at every chunk once, on the workers; the client sees a few numb
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,27 +23,21 @@ from dask_mcsvm.data.lazy_input import (
     ChunkFacts,
     chunk_costs,
     chunk_facts,
-    chunk_moments,
     column_names,
     encode_chunk,
     lazy_rows,
-    merged_moments,
     of_dtype,
     sortable_labels,
     unique_labels,
     whole_rows,
 )
 from dask_mcsvm.data.rows import Rows, row_blocks, sources
-from dask_mcsvm.data.validation import class_weights
-from dask_mcsvm.formulations import Moments, Standardization
 from dask_mcsvm.storage import Dataset, open_dataset
 
 from .plan import RowScale
 from .runner import Runner, room_for_rows
 
 Array = npt.NDArray[Any]
-#: Moments of chunks that one task adds.
-FAN_IN = 16
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,6 @@ class LazySource:
     facts: Sequence[ChunkFacts]
     columns: Array | None  # names of the features, if all are strings
     held: Sequence[Any] = ()  # keys of the chunks that the first pass left in memory
-    moments: Moments | None = None  # of the columns, if they were asked for
 
     @property
     def n(self) -> int:
@@ -120,25 +112,6 @@ class LazySource:
         heaviest = np.max([fact.heaviest for fact in self.facts], axis=0)
         return np.concatenate([(factors * each)[present] for each in (lightest, heaviest)])
 
-    def is_centred(self, columns: Standardization | None) -> bool:
-        """Whether these are sparse rows whose mean is taken off their scores."""
-        return columns is not None and columns.centred and self.is_sparse
-
-    def norm_bound(self, columns: Standardization) -> float:
-        """At least the norm of every row, standardized or on its way to that."""
-        assert self.moments is not None
-        lightest = min(float(fact.lightest.min()) for fact in self.facts)
-        squares = float((self.moments.squares / columns.scale**2).sum()) / lightest
-        apart = float(np.square(columns.mean / columns.scale).sum())
-        return math.sqrt(2.0 * (squares + apart))
-
-    def standardized_square(self, columns: Standardization) -> tuple[float, float]:
-        """Mean of ‖z_i‖² by weight, and what of it the rows have in common."""
-        assert self.moments is not None
-        square = float((self.moments.squares / columns.scale**2).sum()) / self.moments.total
-        apart = 0.0 if columns.centred else float(np.square(columns.mean / columns.scale).sum())
-        return square + apart, apart
-
     @property
     def variance(self) -> float:
         """Of all entries of X, rows counted by their weights."""
@@ -155,7 +128,6 @@ class LazySource:
         tau: float,
         run: str,
         all_rows: bool = False,
-        columns: Standardization | None = None,
     ) -> Rows:
         """The rows as solvers read them; ``factors`` (k,) is C times the class weight."""
         weights: Sequence[Delayed | None] = self.weights or [None] * len(self.X)
@@ -167,7 +139,6 @@ class LazySource:
         return row_blocks(
             self.X, self.codes, costs, sizes=self.sizes, n_features=self.n_features,
             n_classes=self.classes.size, dtype=dtype, tau=tau, run=run, all_rows=all_rows,
-            columns=columns, is_centred=self.is_centred(columns),
         )  # fmt: skip
 
 
@@ -180,8 +151,6 @@ def read_source(
     memory_limit: int | None = None,
     *,
     mixed: bool = False,
-    standardize: bool = False,
-    class_weight: Any = None,
 ) -> LazySource:
     """Make one form of all that can be given, and look at every chunk once.
 
@@ -196,9 +165,6 @@ def read_source(
         All labels; saves the pass over y that finds them.
     mixed : bool
         Whether some chunks may be dense and some sparse.
-    standardize : bool
-        Whether the same pass takes mean and scale of the columns, of rows whose class has a
-        ``class_weight`` above 0.
     """
     columns, room = column_names(X), room_for_rows(runner, memory_limit)
     if isinstance(X, str | os.PathLike | Dataset):
@@ -232,15 +198,7 @@ def read_source(
     weight_blocks = None if weights is None else _blocks(weights)
     # Until they are made to blocks, both exist.
     held = [block.key for block in _blocks(lazy_X)] if 2 * size <= room else []
-    more, found = [], None
-    if standardize:
-        taken = None
-        if isinstance(class_weight, Mapping):
-            taken = (class_weights(class_weight, known, np.ones(known.size)) > 0).astype(float)
-        more = [_moments(lazy_X, code_blocks, weight_blocks, taken)]
-    facts = _look(lazy_X, code_blocks, weight_blocks, known.size, runner, held, more)
-    if standardize:
-        found = facts.pop()
+    facts = _look(lazy_X, code_blocks, weight_blocks, known.size, runner, held)
     if not mixed:
         _refuse_mixed(facts)
     n, d = lazy_X.shape
@@ -248,7 +206,7 @@ def read_source(
         raise ValueError(f"X has shape {(n, d)}; there must be rows and columns.")
     return LazySource(
         _blocks(lazy_X), code_blocks, weight_blocks, tuple(lazy_X.chunks[0]), d,
-        np.dtype(lazy_X.dtype), known, facts, columns, held, found,
+        np.dtype(lazy_X.dtype), known, facts, columns, held,
     )  # fmt: skip
 
 
@@ -331,9 +289,7 @@ def _look(
     k: int,
     runner: Runner,
     held: Sequence[Any],
-    more: Sequence[Delayed] = (),
-) -> list[Any]:
-    """The facts of all chunks, and what ``more`` tasks of the same pass find."""
+) -> list[ChunkFacts]:
     given: Sequence[Delayed | None] = weights or [None] * len(codes)
     tasks = [
         delayed(chunk_facts, name="look")(
@@ -343,23 +299,7 @@ def _look(
             zip(_blocks(X), codes, given, _spans(X), strict=True)
         )
     ]
-    return _compute([*tasks, *more], runner, held)
-
-
-def _moments(
-    X: da.Array, codes: Sequence[Delayed], weights: Sequence[Delayed] | None, taken: Array | None
-) -> Delayed:
-    """Mean and squares of the columns, added up by a tree in the order of the chunks."""
-    given: Sequence[Delayed | None] = weights or [None] * len(codes)
-    level = [
-        delayed(chunk_moments, name="look-columns")(x, code, w, taken, d=X.shape[1])
-        for x, code, w in zip(_blocks(X), codes, given, strict=True)
-    ]
-    add = delayed(merged_moments, name="add-columns")
-    while len(level) > 1:
-        level = [add(level[p : p + FAN_IN]) for p in range(0, len(level), FAN_IN)]
-    root: Delayed = level[0]
-    return root
+    return _compute(tasks, runner, held)
 
 
 def _refuse_mixed(facts: Sequence[ChunkFacts]) -> None:

@@ -13,9 +13,8 @@ import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 from dask_mcsvm import LinearMCSVC
-from dask_mcsvm.errors import CheckpointError, ModelFormatError
+from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.storage import write_dataset
 
 EXACT: dict[str, Any] = {"C": 0.3, "tol": 1e-9, "max_epochs": 20_000, "random_state": 0}
 VARIES = np.arange(9) != 3  # one column is constant
@@ -51,13 +50,6 @@ def agrees(model: LinearMCSVC, dense: LinearMCSVC, X: Any, w: Any) -> None:
     np.testing.assert_allclose(weights, dense.coef_[:, VARIES], atol=1e-3)
     scores = dense.decision_function(scaled(X, w, model.standardize))
     np.testing.assert_allclose(model.decision_function(X), scores, atol=3e-3)
-
-
-def bounds_agree(model: LinearMCSVC, dense: LinearMCSVC) -> None:
-    """Each bound of the one problem is one of the other, too; of many epochs on Dask enough."""
-    assert model.gap_ <= model.tol
-    assert model.dual_ <= dense.primal_ * (1 + 1e-9)
-    assert dense.dual_ <= model.primal_ * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("solver", ["sdm", "splitting"])
@@ -167,116 +159,39 @@ def test_other_values_are_refused(value: Any) -> None:
         LinearMCSVC(standardize=value).fit(X, y)
 
 
-# -- chunk by chunk --------------------------------------------------------------------------------
-
-
-def chunks(X: Any, csr: bool) -> Any:
+def test_rows_that_are_read_chunk_by_chunk_are_refused() -> None:
+    X, y, w = badly_scaled()
     rows = da.from_array(X, chunks=(50, -1))
-    return rows.map_blocks(sp.csr_matrix) if csr else rows
-
-
-@pytest.mark.parametrize(
-    ("solver", "formulation", "options"),
-    [
-        ("shards", "crammer_singer", {"lanes": 2}),
-        ("shards", "lee_lin_wahba", {"lanes": 1}),
-        ("splitting", "crammer_singer", {}),
-    ],
-)
-def test_on_dask_as_in_memory(solver: str, formulation: str, options: Any) -> None:
-    X, y, w = badly_scaled()
-    for standardize in (True, "scale"):
-        model = LinearMCSVC(
-            formulation=formulation, solver=solver, standardize=standardize,
-            solver_options=options, **EXACT | {"tol": 1e-3},
-        )  # fmt: skip
-        dense = on_dense_copies(model.set_params(tol=1e-7), X, y, w)
-        model.set_params(tol=1e-3)
-        for csr in (False, True):
-            rows = chunks(X, csr)
-            bounds_agree(model.fit(rows, y, w), dense)
-            assert model.certify(rows, y, w).primal == pytest.approx(model.primal_, rel=1e-9)
-            assert model.certify(X, y, w).primal == pytest.approx(model.primal_, rel=1e-9)
-            assert (model.certain(rows).compute() == model.certain(X)).all()
-
-
-@pytest.mark.parametrize(
-    ("solver", "formulation"),
-    [("rounds", "weston_watkins"), ("averaging", "lee_lin_wahba"), ("classes", "one_vs_rest")],
-)
-def test_groups_of_classes_take_dense_rows_or_a_scale(solver: str, formulation: str) -> None:
-    X, y, w = badly_scaled()
-    model = LinearMCSVC(
-        formulation=formulation, solver=solver, C=0.3, tol=1e-2, standardize=True, random_state=0
-    )
-    for standardize, csr in ((True, False), ("scale", True)):
-        dense = on_dense_copies(model.set_params(standardize=standardize), X, y, w)
-        model.fit(chunks(X, csr), y, w)
-        assert model.primal_ == pytest.approx(dense.primal_, rel=2e-2)
     message = (
-        f"solver={solver!r} (asked for by solver={solver!r}) does not centre sparse rows; use "
-        "standardize='scale', or solver='shards' where W fits a worker."
+        "standardize works on rows in memory with solver='sdm' or 'splitting', but {}; leave it "
+        "out, or scale the rows before."
+    )
+    model = LinearMCSVC(standardize="scale", tol=1e-2)
+    with pytest.raises(ValueError, match=re.escape(message.format("X is read chunk by chunk"))):
+        model.fit(rows, y, w)
+    early = LinearMCSVC(standardize=True, formulation="ovr", solver="early_shrink")
+    with pytest.raises(ValueError, match=re.escape(message.format("solver is 'early_shrink'"))):
+        early.fit(X, y, w)
+    message = (
+        "certify takes rows in memory where the fit had standardize, but X is read chunk by chunk; "
+        "pass X.compute()."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        model.set_params(standardize=True).fit(chunks(X, csr=True), y, w)
-
-
-@pytest.mark.parametrize("csr", [False, True])
-def test_datasets_within_a_limit(csr: bool, tmp_path: Path) -> None:
-    X, y, w = badly_scaled()
-    rows = sp.csr_array(X) if csr else X
-    path = tmp_path / "rows.zarr"
-    write_dataset(path, rows, y, sample_weight=w)
-    blocks = LinearMCSVC(standardize=True, memory_limit="64MB", **EXACT | {"tol": 1e-3})
-    bounds_agree(blocks.fit(path), on_dense_copies(blocks, X, y, w))
-    ovr = LinearMCSVC(formulation="ovr", solver="early_shrink", **EXACT | {"tol": 1e-3})
-    ovr.set_params(standardize="scale" if csr else True)
-    bounds_agree(ovr.fit(path), on_dense_copies(ovr, X, y, w))
-    if csr:
-        message = (
-            "solver='early_shrink' does not centre sparse rows; use standardize='scale', or "
-            "solver='shards'."
-        )
-        with pytest.raises(ValueError, match=re.escape(message)):
-            ovr.set_params(standardize=True).fit(path)
+        model.fit(X, y, w).certify(rows, y, w)
+    assert (model.certain(rows).compute() == model.certain(X)).all()
+    assert (model.predict(rows).compute() == model.predict(X)).all()
 
 
 def test_a_class_of_weight_zero_counts_for_no_mean() -> None:
     X, y, w = badly_scaled()
     model = LinearMCSVC(standardize=True, class_weight={0: 0.0}, tol=1e-3, random_state=0)
     want = StandardScaler().fit(X[y > 0], sample_weight=w[y > 0])
-    for rows in (X, chunks(X, csr=False)):
-        model.fit(rows, y, w)
-        np.testing.assert_allclose(model.mean_, want.mean_, rtol=1e-9)
-        np.testing.assert_allclose(model.scale_, want.scale_, rtol=1e-9)
+    model.fit(X, y, w)
+    np.testing.assert_allclose(model.mean_, want.mean_, rtol=1e-9)
+    np.testing.assert_allclose(model.scale_, want.scale_, rtol=1e-9)
 
 
-def test_a_checkpoint_with_another_standardize_is_refused(tmp_path: Path) -> None:
-    X, y, w = badly_scaled()
-    rows = chunks(X, csr=True)
-    model = LinearMCSVC(
-        solver="shards", standardize=True, checkpoint=tmp_path / "c", tol=0, max_epochs=2,
-        random_state=0, solver_options={"save_every": 1, "lanes": 2},
-    ).fit(rows, y, w)  # fmt: skip
-    whole = LinearMCSVC(**model.get_params()).set_params(max_epochs=4, checkpoint=None)
-    whole.fit(rows, y, w)
-    model.set_params(max_epochs=4, resume=True).fit(rows, y, w)
-    assert model.coef_.tobytes() == whole.coef_.tobytes()
-    message = (
-        "the checkpoint was written with standardize=True; pass the same parameters, or another "
-        "checkpoint path."
-    )
-    with pytest.raises(CheckpointError, match=re.escape(message)):
-        model.set_params(standardize="scale").fit(rows, y, w)
-
-
-def test_radius_needs_rows_in_memory() -> None:
+def test_the_radius_is_that_of_standardized_rows() -> None:
     X, y, w = badly_scaled()
     model = LinearMCSVC(standardize=True, intercept_scaling="radius", **EXACT)
     agrees(model.fit(sp.csr_array(X), y, w), on_dense_copies(model, X, y, w), X, w)
-    message = (
-        'intercept_scaling="radius" needs the norms of standardized rows, which a fit chunk by '
-        "chunk does not take; type intercept_scaling=3.0, about their norm."
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        model.fit(chunks(X, csr=False), y, w)

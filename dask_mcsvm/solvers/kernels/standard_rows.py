@@ -6,12 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_mcsvm.solvers.standardized import shift_of, shift_scores
-
 from .jit import bare_part
-
-#: The vectors of rows that are not centred.
-NO_VECTORS = np.zeros((2, 0))
 
 
 class StandardRows(NamedTuple):
@@ -48,33 +43,6 @@ def with_weights(rows, spread, level):
     if isinstance(rows, CentredRows):
         return rows._replace(spread=spread, level=level)
     return rows
-
-
-def at_weights(rows, X, W):
-    """Rows (of X) whose scores are those of W (d + 1, k) as it is."""
-    shift = shift_of(X)
-    if shift is None:
-        return rows
-    return with_weights(rows, np.zeros(W.shape[1]), shift_scores(W, shift))
-
-
-def vectors_of(rows):
-    """What centred rows know of W, a copy (2, k); (2, 0) of all others [STD-S]."""
-    if isinstance(rows, CentredRows):
-        return np.stack([rows.spread, rows.level])
-    return NO_VECTORS.copy()
-
-
-def centred_products(before, change, far):
-    """What is missing in <W, change> and |change|², both of x / scale, to those of Z [STD-N].
-
-    ``before`` and ``change`` (2, k) are vectors of W and how far they moved; (2, 0) of rows that
-    are not centred.
-    """
-    (u, r), (du, dr) = before, change
-    along = -(r @ du + u @ dr + far * (u @ du))
-    square = -(2.0 * (dr @ du) + far * (du @ du))
-    return float(along), float(square)
 
 
 def uncentred(rows, tau):

@@ -20,14 +20,7 @@ from dask_mcsvm.solvers.kernels.certify import examine, weights_block
 from dask_mcsvm.solvers.kernels.dual_variables import SparseAlpha, compact_alpha, gather_alpha
 from dask_mcsvm.solvers.kernels.jit import kernel
 from dask_mcsvm.solvers.kernels.rows import read_only
-from dask_mcsvm.solvers.kernels.standard_rows import (
-    CentredRows,
-    centred_products,
-    uncentred,
-    vectors_of,
-)
 from dask_mcsvm.solvers.kernels.steps import LOSSES
-from dask_mcsvm.solvers.standardized import centre_weights
 
 from .change import Change, find_change, square_of
 from .initial_duals import fresh_classes, seen_at_zero, start_alpha, with_room
@@ -79,7 +72,6 @@ class Slice(NamedTuple):
 
     change: Change  # of W, the intercept apart
     moved: np.ndarray  # (k,) float64, change of the intercept as a hard one
-    vectors: np.ndarray  # (2, k) float64, change of what centred rows know of W, or (2, 0)
     along: float  # <W, change>
     linear: float  # change of the part of the dual that is linear in alpha
     pull: np.ndarray  # (k,) float64, the multiplier after the moves of the intercept in between
@@ -186,19 +178,14 @@ def solve_step(
     instead of one.
     """
     W, shift = before.copy(), common_part(before, formulation)
-    vectors = vectors_of(data.rows)
     new, done, moved = visit_rows(
         shard, data, W, shift, order, formulation, intercept, visits, span
     )
     change, along = find_change(before, W, shift, features, d)
     square = square_of(*change, W.shape[1])
-    turned = vectors_of(data.rows) - vectors
-    if isinstance(data.rows, CentredRows):
-        more = centred_products(vectors, turned, data.rows.far)
-        along, square = along + more[0], square + more[1]
     # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
     linear = done.gain + along + 0.5 * square
-    found = Slice(change, moved, turned, along, linear, intercept.pull, done.violation, done.work)
+    found = Slice(change, moved, along, linear, intercept.pull, done.violation, done.work)
     return without_spare(new), found
 
 
@@ -282,25 +269,17 @@ def shard_columns(
     first: int,
     W: np.ndarray,
     shift: np.ndarray,
-    mean: np.ndarray | None = None,
 ) -> float:
     """Add to W (d + 1, columns), float64, what a shard puts into columns first, first + 1, ...
 
-    LLW's common part of all columns goes to ``shift`` (d + 1,) unless that is empty. ``mean`` is m
-    of centred rows. Returns the part of the dual objective that is linear in alpha, of all classes.
+    LLW's common part of all columns goes to ``shift`` (d + 1,) unless that is empty. Returns the
+    part of the dual objective that is linear in alpha, of all classes.
     """
     loss, scratch = LOSSES[formulation](k), make_scratch(k, data.C.dtype)
-    rows, tau = uncentred(data.rows, data.tau)
-    parts = (W, shift) if mean is None else (np.zeros_like(W), np.zeros_like(shift))
     linear: float = weights_block(
-        loss, rows, data.y, read_only(C), tau, shard.alpha, first, first + W.shape[1], *parts,
-        scratch,
+        loss, data.rows, data.y, read_only(C), data.tau, shard.alpha, first, first + W.shape[1],
+        W, shift, scratch,
     )  # fmt: skip
-    if mean is not None:
-        for whole, part in zip((W, shift), parts, strict=True):
-            if part.size:
-                centre_weights(part, mean, float(data.tau))
-                whole += part
     return linear
 
 

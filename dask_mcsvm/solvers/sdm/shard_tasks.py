@@ -6,7 +6,6 @@ Tasks are pure: kernels work on copies, so that a task may run twice, or elsewhe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +15,6 @@ import scipy.sparse as sp
 from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally
 from dask_mcsvm.solvers.groups.blocks import take
 from dask_mcsvm.solvers.kernels.certify import centre_columns, common_square
-from dask_mcsvm.solvers.kernels.standard_rows import (
-    NO_VECTORS,
-    at_weights,
-    centred_products,
-    with_weights,
-)
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.change import Change, add_change, add_to_some, square_of, total_change
 from dask_mcsvm.solvers.sdm.intercept import SoftIntercept
@@ -40,7 +33,6 @@ from dask_mcsvm.solvers.sdm.shard import (
 )
 from dask_mcsvm.solvers.sdm.sweeps import Data
 from dask_mcsvm.solvers.sdm.visits import Dealt, deal_visits, draw_visits
-from dask_mcsvm.solvers.standardized import CentredCsr, centre_weights, shift_of, shift_scores
 
 Array = npt.NDArray[Any]
 #: Rows of W whose squares exist at a time.
@@ -60,12 +52,10 @@ class Weights(NamedTuple):
     sums: Array  # (3,) float64: linear part of the dual, |W|² without the last row, loss
     tally: Array  # (4,) float64 of the epoch: dual before it, violation, work, rows visited
     steps: Array  # (steps,) float64, how far W went along what each step of the epoch found
-    vectors: Array = NO_VECTORS  # (2, k) float64, what centred rows know of W [STD-S]
 
     def arrays(self) -> dict[str, Array]:
-        """All of it, by name; without the vectors where there are none."""
-        found = self._asdict()
-        return found if self.vectors.size else {n: x for n, x in found.items() if n != "vectors"}
+        """All of it, by name."""
+        return self._asdict()
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Weights:
@@ -86,7 +76,6 @@ class How(NamedTuple):
     rho: float
     lanes: int
     visits: int  # between two moves of the intercept
-    far: float = 0.0  # |m|² of centred rows
 
 
 class Drawn(NamedTuple):
@@ -222,10 +211,9 @@ def solve_rows(
     some, features = with_own_features(take(rows, dealt.rows))
     intercept = SoftIntercept(how.rho, k, how.lanes)
     intercept.own, intercept.pull = known.own, known.pull
-    data = soft_data(some, how, known.vectors.copy())
     solved, found = solve_step(
-        mine, data, lane.rows(features), dealt.order, how.formulation, intercept, how.visits,
-        rows.y.size, features, d,
+        mine, soft_data(some, how), lane.rows(features), dealt.order, how.formulation,
+        intercept, how.visits, rows.y.size, features, d,
     )  # fmt: skip
     gap += solved.gap
     visited = int(np.count_nonzero(dealt.source == 0))
@@ -248,10 +236,6 @@ def move_weights(weights: Weights | Lane, combined: Combined) -> Weights:
 def with_own_features(rows: RowBlock) -> tuple[RowBlock, Array]:
     """Rows whose features are numbered among those that they have, and which these are."""
     X, d = rows.X, rows.X.shape[1]
-    if isinstance(X, CentredCsr):
-        part, features = with_own_features(rows._replace(X=X.X))
-        own = replace(X, X=part.X, shift=X.shift[features])
-        return rows._replace(X=own), features
     if not sp.issparse(X):
         return rows, np.arange(d)
     has = np.zeros(d, np.bool_)
@@ -268,15 +252,11 @@ def without_features(weights: Weights) -> Weights:
     return weights._replace(W=weights.W[-1:].copy())
 
 
-def soft_data(rows: RowBlock, how: How, vectors: Array) -> Data:
-    """Rows as visits see them: a change of the intercept weighs rho [SOFT].
-
-    Visits of centred rows change ``vectors`` (2, k).
-    """
+def soft_data(rows: RowBlock, how: How) -> Data:
+    """Rows as visits see them: a change of the intercept weighs rho [SOFT]."""
     soft = how.rho * how.tau**2  # at least that, also where tau² has swallowed the features
     square = np.maximum(rows.square - (1 - how.rho) * how.tau**2, soft)
-    data = rows._replace(square=square).data(how.tau * float(np.sqrt(how.rho)))
-    return data._replace(rows=with_weights(data.rows, *vectors))
+    return rows._replace(square=square).data(how.tau * float(np.sqrt(how.rho)))
 
 
 def combine_slices(
@@ -297,8 +277,6 @@ def combine_slices(
     moved = sum((one.moved for one in slices), np.zeros(weights.own.size))
     along, linear = (sum(getattr(one, name) for one in slices) for name in ("along", "linear"))
     square = square_of(*change, moved.size)
-    turned = sum((one.vectors for one in slices), np.zeros_like(weights.vectors))
-    square += centred_products(weights.vectors, turned, how.far)[1]
     slope = linear - along - float(weights.W[-1].astype(np.float64) @ moved)
     # Visits one after another are each the best there is: nothing to search along their sum.
     is_sum = how.lanes > 1 and square > 0
@@ -312,10 +290,7 @@ def combine_slices(
     intercept.move(W)
     scale = change.values.dtype.type(part)
     change = change._replace(values=scale * change.values, shift=scale * change.shift)
-    vectors = weights.vectors + part * turned
-    return Combined(
-        Weights(W, intercept.own, intercept.pull, gaps, sums, tally, taken, vectors), change
-    )
+    return Combined(Weights(W, intercept.own, intercept.pull, gaps, sums, tally, taken), change)
 
 
 def settle_shard(shard: Shard, drawn: Drawn, progress: Progress, combined: Combined) -> Shard:
@@ -364,19 +339,13 @@ def add_columns(
     else:
         W, shift, linear = before.W.copy(), before.shift.copy(), before.linear
     linear += shard_columns(
-        shard, rows.data(tau), rows.C, formulation, classes.k, classes.first, W, shift,
-        shift_of(rows.X),
-    )  # fmt: skip
+        shard, rows.data(tau), rows.C, formulation, classes.k, classes.first, W, shift
+    )
     return Columns(classes, W, shift, linear)
 
 
-def join_columns(
-    weights: Weights, ends: Sequence[Columns], rows: RowBlock | None = None
-) -> Weights:
-    """W made anew from the ends of all chains; the intercept stays what it was.
-
-    Of centred ``rows``, any block of them, the vectors are made anew as well.
-    """
+def join_columns(weights: Weights, ends: Sequence[Columns]) -> Weights:
+    """W made anew from the ends of all chains; the intercept stays what it was."""
     W, own = np.empty_like(weights.W), np.empty_like(weights.own)
     shift = sum((end.shift for end in ends if end.shift.size), np.zeros(1))
     linear = sum(end.linear for end in ends if end.classes.first == 0)
@@ -391,34 +360,14 @@ def join_columns(
     if shift.size == W.shape[0]:  # Lee-Lin-Wahba
         centre_columns(W)
     sums = np.array([linear, square, 0.0])
-    return weights._replace(W=W, own=own, sums=sums, vectors=vectors_at(W, rows))
-
-
-def with_mean(weights: Weights, shift: Array) -> Weights:
-    """The same weights of centred rows, all in W, as `look_at_rows` takes them [STD-W]."""
-    W, (spread, level) = weights.W.copy(), weights.vectors
-    last = W[-1].copy()
-    W[-1] = spread
-    centre_weights(W, shift, 0.0)
-    W[-1] = last
-    return weights._replace(W=W, vectors=np.stack([np.zeros(spread.size), level]))
-
-
-def vectors_at(W: Array, rows: RowBlock | None) -> Array:
-    """What centred rows know of W (d + 1, k) as it is."""
-    shift = None if rows is None else shift_of(rows.X)
-    if shift is None:
-        return NO_VECTORS
-    return np.stack([np.zeros(W.shape[1]), shift_scores(W, shift)])
+    return weights._replace(W=W, own=own, sums=sums)
 
 
 def look_at_rows(
     rows: RowBlock, shard: Shard, weights: Weights, formulation: str, tau: float
 ) -> tuple[Shard, tuple[float, float]]:
     """Loss and gap of every row of a chunk, and their sums."""
-    data = rows.data(tau)
-    data = data._replace(rows=at_weights(data.rows, rows.X, weights.W))
-    new, loss = examine_shard(shard, data, rows.C, weights.W, formulation)
+    new, loss = examine_shard(shard, rows.data(tau), rows.C, weights.W, formulation)
     return new, (loss, new.gap)
 
 

@@ -23,7 +23,6 @@ class OwnWeights:
     def __init__(self, weights: Weights, how: How) -> None:
         self.before, self.how, self.W = weights, how, weights.W.copy()
         self.shift = common_part(self.W, how.formulation)
-        self.vectors = weights.vectors.copy()
         self.intercept = SoftIntercept(how.rho, self.W.shape[1])
         self.intercept.own, self.intercept.pull = weights.own, weights.pull
         self.dual, self.gaps = weights.dual, weights.gaps.copy()
@@ -33,7 +32,7 @@ class OwnWeights:
         """Visit ``order`` of some of ``span`` rows; W and the arrays of the shard are changed."""
         x, how = self.intercept.own, self.how
         shard, done, moved = visit_rows(
-            shard, soft_data(rows, how, self.vectors), self.W, self.shift, order, how.formulation,
+            shard, soft_data(rows, how), self.W, self.shift, order, how.formulation,
             self.intercept, how.visits, span,
         )  # fmt: skip
         self.intercept.move(self.W)
@@ -58,7 +57,7 @@ class OwnWeights:
         sums[0] += self.dual - self.before.dual + 0.5 * (own @ own - was @ was)
         return self.before._replace(
             W=self.W, own=own, pull=self.intercept.pull, gaps=self.gaps, sums=sums,
-            tally=self.tally, vectors=self.vectors,
+            tally=self.tally,
         )  # fmt: skip
 
 

@@ -32,10 +32,8 @@ from dask_mcsvm.solvers.sdm.shard_tasks import (
     square_sum,
     start_weights,
     visits_of,
-    with_mean,
 )
 from dask_mcsvm.solvers.sdm.single_block import OwnWeights
-from dask_mcsvm.solvers.standardized import shift_scores
 from dask_mcsvm.training.loop import COUNTED, Advance, Run
 
 if TYPE_CHECKING:
@@ -120,9 +118,6 @@ class BlockMinimization(Run):
         self.C, self.tau, self.seed, self.inner_passes = C, tau, seed, inner_passes
         self.n_blocks = len(source.row_offsets) - 1
         self.weights = start_weights(d + 1, self.k, source.dtype, self.n_blocks)
-        self.mean = source.shift  # of centred rows
-        if self.mean is not None:
-            self.weights = self.weights._replace(vectors=np.zeros((2, self.k)))
         self.judged = self.weights.W  # what the last certificate is about
         self.n_loads = 0
         self.rho, self.cost, self.density = 1.0, 0.0, 0.0
@@ -204,8 +199,6 @@ class BlockMinimization(Run):
 
         P(W) - D(alpha) is a bound for any W. The exact W(alpha) takes its place afterwards.
         """
-        if self.mean is not None:
-            self.weights = with_mean(self.weights, self.mean)
         exact, shift, linear = *self._zeros(), 0.0
         loss, stored = 0.0, 0.0
         gaps = self.weights.gaps.copy()
@@ -235,9 +228,8 @@ class BlockMinimization(Run):
 
     def _add(self, rows: RowBlock, shard: Shard, exact: np.ndarray, shift: np.ndarray) -> float:
         """Add a chunk to W(alpha); returns its linear part of the dual."""
-        return shard_columns(
-            shard, rows.data(self.tau), rows.C, self.formulation, self.k, 0, exact, shift, self.mean
-        )
+        data = rows.data(self.tau)
+        return shard_columns(shard, data, rows.C, self.formulation, self.k, 0, exact, shift)
 
     def _renew(self, exact: np.ndarray, shift: np.ndarray, linear: float) -> None:
         """W from exact columns; the soft intercept stays what it was."""
@@ -250,9 +242,6 @@ class BlockMinimization(Run):
             centre_columns(W)
         sums = np.array([linear, squares.sum(), 0.0])
         self.weights = self.weights._replace(W=W, own=own, sums=sums)
-        if self.mean is not None:
-            vectors = np.stack([np.zeros(self.k), shift_scores(W, self.mean)])
-            self.weights = self.weights._replace(vectors=vectors)
 
     def _rows(
         self, order: Sequence[int], meter: Meter | None = None

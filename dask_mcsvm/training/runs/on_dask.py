@@ -18,9 +18,9 @@ from dask.delayed import delayed
 from dask.local import get_sync
 from dask.task_spec import Task, TaskRef
 
-from dask_mcsvm.data.rows import Graph, Key, Rows, row_blocks
+from dask_mcsvm.data.rows import Graph, Key, row_blocks
 from dask_mcsvm.errors import CheckpointError, ClusterLostError, FitInterrupted, WorkersKilledError
-from dask_mcsvm.formulations import FORMULATIONS, Bounds, Standardization, Tally, relative_gap
+from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally, relative_gap
 from dask_mcsvm.graphs.model_files import file_widths, read_weights, write_weights
 from dask_mcsvm.graphs.path import can_rescale, load_rescaled
 from dask_mcsvm.graphs.splitting import ChunkedSplitting
@@ -96,7 +96,6 @@ class DaskProblem:
     formulation: str
     tau: float
     dtype: np.dtype[Any]
-    columns: Standardization | None = None
 
     @property
     def primal_at_zero(self) -> float:
@@ -119,7 +118,6 @@ class DaskProblem:
             "formulation": self.formulation,
             "tau": self.tau,
             "factors": self.factors.tolist(),
-            "standardize": False if self.columns is None else self.columns.kind,
         }
 
 
@@ -140,11 +138,6 @@ def refuse_other(
                 f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
                 "same parameters, or another checkpoint path."
             )
-    if was.get("standardize", False) != now["standardize"]:  # older ones do not say
-        raise CheckpointError(
-            f"the checkpoint was written with standardize={was.get('standardize', False)!r}; pass "
-            "the same parameters, or another checkpoint path."
-        )
     if decisive(meta["plan"]) != decisive(plan.to_json()):
         raise CheckpointError(
             f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
@@ -317,16 +310,13 @@ class DaskRun(Run):
     def _prepare(self, plan: DaskPlan, run_id: str) -> Solver:
         """Have kernels compiled, and rows held if they take only a part of the workers' memory."""
         problem, is_sparse = self.problem, self.problem.source.is_sparse
-        kind = None if problem.columns is None else problem.columns.kind
         self.runner.prepare(
-            warm_name(plan, is_sparse=is_sparse, standardize=kind),
-            partial(warm_up, plan, is_sparse=is_sparse, standardize=kind),
+            warm_name(plan, is_sparse=is_sparse), partial(warm_up, plan, is_sparse=is_sparse)
         )
         rows = problem.source.rows(
-            problem.factors, dtype=problem.dtype, tau=problem.tau, run=run_id,
-            columns=problem.columns,
-        )  # fmt: skip
-        graphs = make_solver(plan, rows, self.seed, run_id, far_of(rows, problem.columns))
+            problem.factors, dtype=problem.dtype, tau=problem.tau, run=run_id
+        )
+        graphs = make_solver(plan, rows, self.seed, run_id)
         self.rows_graph = dict(graphs.data)
         if problem.source.n_bytes <= self.room:
             self.runner.run(self.rows_graph, graphs.held, [])
@@ -433,17 +423,10 @@ def weights_of(block: Any) -> Any:
 # A fit of a few rows that calls every kernel of a plan, for workers to compile them ---------------
 
 
-def far_of(rows: Rows, columns: Standardization | None) -> float:
-    """|m|² of centred rows; 0.0 of all others."""
-    return float(np.square(columns.shift).sum()) if columns and rows.is_centred else 0.0
-
-
-def warm_name(plan: DaskPlan, *, is_sparse: bool, standardize: bool | str | None = None) -> str:
+def warm_name(plan: DaskPlan, *, is_sparse: bool) -> str:
     """Plans of the same name call the same kernels."""
     rows, alpha = "csr" if is_sparse else "dense", "lists" if keeps_lists(plan) else "array"
     side = "steps" if plan.solver == "shards" and plan.blocks > 1 else "whole"
-    if standardize is True or (standardize and not is_sparse):
-        rows = f"standardized-{rows}"
     return "-".join([plan.solver, plan.formulation, plan.dtype, rows, alpha, side])
 
 
@@ -453,19 +436,15 @@ def keeps_lists(plan: DaskPlan) -> bool:
     return has_lists(plan.formulation, n, plan.k, np.dtype(plan.dtype).itemsize)
 
 
-def warm_up(plan: DaskPlan, *, is_sparse: bool, standardize: bool | str | None = None) -> None:
+def warm_up(plan: DaskPlan, *, is_sparse: bool) -> None:
     """One epoch and one certificate of a plan like this one, in this thread."""
     k = DENSE_CLASSES + 1 if keeps_lists(plan) else 4
     X = np.eye(k, 3, dtype=plan.dtype)
     chunk = [sp.csr_array(X) if is_sparse else X, np.arange(k, dtype=np.int32), np.ones(k)]
-    columns, is_centred = None, is_sparse and standardize is True
-    if standardize:
-        columns = Standardization(np.zeros(3), np.ones(3), standardize is True)
     chunks = min(2, plan.blocks) if plan.solver == "shards" else 1
     rows = row_blocks(
         *([delayed(part)] * chunks for part in chunk), sizes=(k,) * chunks, n_features=3,
-        n_classes=k, dtype=plan.dtype, tau=1.0, run="warm", columns=columns,
-        is_centred=is_centred,
+        n_classes=k, dtype=plan.dtype, tau=1.0, run="warm",
     )  # fmt: skip
     halves = tuple(range(0, k, 2)), tuple(range(1, k, 2))
     toy = replace(
