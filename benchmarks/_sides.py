@@ -11,7 +11,8 @@ from _data import Dataset, warm_up_rows
 from harness.measure import Stopwatch
 from threadpoolctl import threadpool_limits
 
-from dask_mcsvm.training import Problem, make_plan, row_scale, train
+from dask_mcsvm.data.row_source import row_scale
+from dask_mcsvm.training import Problem, make_plan, train
 
 try:
     from liblinear import liblinearutil

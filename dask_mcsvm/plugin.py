@@ -36,7 +36,7 @@ class CompileKernels(WorkerPlugin):
         """Compile in a thread: a worker whose event loop is busy is taken for dead."""
         try:
             await asyncio.to_thread(self.work)
-        except Exception:  # the first task will fail of it and say so; a worker must not
+        except Exception:  # logged; the first task will raise it
             logger.exception("%s: kernels were not compiled on %s", self.name, worker.address)
 
 

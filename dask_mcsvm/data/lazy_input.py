@@ -20,6 +20,8 @@ from dask_mcsvm.checks import NUMERIC, check_sparse, missing_label, numeric_colu
 from dask_mcsvm.errors import advised
 from dask_mcsvm.storage import Dataset, open_dataset
 
+from .row_source import WeightsByClass, weights_by_class
+
 Array = npt.NDArray[Any]
 
 
@@ -45,6 +47,17 @@ def lazy_rows(X: Any) -> da.Array:
         raise ValueError(f"X has dtype {X.dtype}; X must be numeric: type X.astype(float).")
     rows: da.Array = X
     return rows
+
+
+def refuse_labels(dataset: Dataset, y: Any, sample_weight: Any, classes: Any) -> None:
+    """A dataset has labels and weights of its own: others beside it are an error."""
+    if y is not None or sample_weight is not None:
+        raise ValueError(
+            f"{dataset.path} is a dataset, which has labels and weights of its own; type "
+            "fit(path) without y and sample_weight."
+        )
+    if classes is not None and not np.array_equal(np.unique(classes), dataset.classes):
+        raise ValueError("classes differ from those of the dataset; leave classes out.")
 
 
 def column_names(X: Any) -> Array | None:
@@ -112,13 +125,11 @@ class ChunkFacts(NamedTuple):
     square_sum: float  # Σ ‖x_i‖²
     largest: float  # largest ‖x_i‖
     counts: Array  # (k,) int64, rows of positive weight of each class
-    weights: Array  # (k,) float64, their weights
+    weights: WeightsByClass
     checksum: int  # of rows, codes and weights
     is_sparse: bool
     row_sum: Array  # (d,) float64, Σ x_i of dense rows; (0,) of others
     weighted_squares: Array  # (k,) float64, Σ weight_i ‖x_i‖² of each class
-    lightest: Array  # (k,) float64, smallest positive weight of each class; inf if there is none
-    heaviest: Array  # (k,) float64, largest weight of each class
     weighted_sum: float  # Σ weight_i Σ_f x_if
 
 
@@ -167,22 +178,13 @@ def chunk_facts(
         float(square[used].sum()),
         largest,
         np.bincount(codes[used], minlength=k),
-        np.bincount(codes, w, minlength=k),
+        weights_by_class(codes, w, k),
         checksum(X, codes, w),
         bool(sp.issparse(X)),
         row_sum(X, used),
         np.bincount(codes, w * square, minlength=k),
-        *weight_ranges(codes[used], w[used], k),
         float(w @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()),
     )
-
-
-def weight_ranges(codes: Array, weights: Array, k: int) -> tuple[Array, Array]:
-    """The smallest and the largest weight of each class, (k,); inf and 0 of one without rows."""
-    lightest, heaviest = np.full(k, np.inf), np.zeros(k)
-    np.minimum.at(lightest, codes, weights)
-    np.maximum.at(heaviest, codes, weights)
-    return lightest, heaviest
 
 
 def row_sum(X: Any, used: Array) -> Array:

@@ -82,7 +82,7 @@ def row_blocks(
     tau : float
         Value of the constant feature.
     run : str
-        Told apart by it are the tasks of fits that run at the same time.
+        Unique id of this fit, part of every task key.
     all_rows : bool
         Whether rows that cost 0 stay in their blocks.
     """

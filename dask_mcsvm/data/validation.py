@@ -21,8 +21,17 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dask_mcsvm.checks import check_sparse, plain_labels, refuse_text
+from dask_mcsvm.checks import (
+    check_range,
+    check_rows_range,
+    check_sparse,
+    largest_norm,
+    plain_labels,
+    positive_range,
+    refuse_text,
+)
 from dask_mcsvm.errors import advised, bad_parameter
+from dask_mcsvm.formulations import Standardization
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 # A C-contiguous ndarray, or a csr_array with int32 indices and int64 indptr; float32 or float64.
@@ -347,7 +356,7 @@ def _listed(classes: npt.NDArray[Any], at_most: int = 5) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """What a fit learns from, every check passed.
+    """What a fit learns from, every check passed: the `RowSource` of rows in memory.
 
     Attributes
     ----------
@@ -365,6 +374,8 @@ class TrainingSet:
         Which of the rows given are in `rows`; None if all are.
     features : dict
         `n_features_in_`, and `feature_names_in_` if X has names: set by the fit when it succeeds.
+    columns : Standardization, optional
+        By which `rows` are standardized; ``longest`` is the largest norm of a row then.
     """
 
     rows: Rows
@@ -374,11 +385,39 @@ class TrainingSet:
     kept: npt.NDArray[np.bool_] | None
     features: dict[str, Any]
     given: FloatArray | None = None
+    columns: Standardization | None = None
+    longest: float = math.nan
 
     @property
     def n_given(self) -> int:
         """Rows that were passed, those of weight 0 included."""
         return self.y.size if self.kept is None else self.kept.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64: the arithmetic."""
+        dtype: np.dtype[Any] = self.rows.dtype
+        return dtype
+
+    @property
+    def totals(self) -> FloatArray:
+        """Sum of the weights of each class, (k,)."""
+        return np.bincount(self.y, self.weights, minlength=self.classes.size).astype(np.float64)
+
+    def weight_range(self) -> tuple[float, float]:
+        """The smallest and the largest weight."""
+        return positive_range(self.weights)
+
+    def radius(self) -> float:
+        """The largest Euclidean norm of a row."""
+        return largest_norm(self.rows) if self.columns is None else self.longest
+
+    def check_range(self, costs: tuple[float, float], tau: float) -> None:
+        """Refuse costs C_i and rows whose squares the arithmetic cannot hold."""
+        if self.columns is None:
+            check_rows_range(self.rows, costs, tau)
+        else:
+            check_range(costs, self.longest, tau, self.dtype, are_zero=self.longest == 0)
 
 
 def check_training_set(
@@ -417,20 +456,21 @@ def check_training_set(
         X, places, weights = X[kept], places[kept], weights[kept]
         given = None if given is None else given[kept]
     if not part:
-        _check_two_classes(classes, places, kept)
+        rows_of = np.bincount(places, minlength=classes.size)
+        refuse_one_class(classes, rows_of, "" if kept is None else " of positive weight")
     rows = as_rows(X, working_dtype(X.dtype, dtype))
     return TrainingSet(rows, places, weights, classes, kept, features, given)
 
 
-def _check_two_classes(
-    classes: npt.NDArray[Any], y: npt.NDArray[np.int32], kept: npt.NDArray[np.bool_] | None
+def refuse_one_class(
+    classes: npt.NDArray[Any], rows: npt.NDArray[Any], kind: str = " of positive weight"
 ) -> None:
-    present = np.flatnonzero(np.bincount(y, minlength=classes.size))
+    """An error unless at least two classes have ``rows`` (k,), of that kind."""
+    present = np.flatnonzero(rows)
     if present.size >= 2:
         return
-    of_weight = "" if kept is None else " of positive weight"
     found = f"1 class ({classes[present].tolist()[0]!r})" if present.size else "no class at all"
     raise ValueError(
-        f"y has rows{of_weight} of {found}; a classifier needs rows{of_weight} of at least two "
-        "classes: add rows of another class."
+        f"y has rows{kind} of {found}; a classifier needs rows{kind} of at least two classes: add "
+        "rows of another class."
     )

@@ -1,4 +1,4 @@
-"""A proof of quality for a model as it is now, whoever changed it since the fit."""
+"""A proof of quality for a model as it is now, changed since the fit or not."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dask_mcsvm.checks import check_rows_range, positive_range
+from dask_mcsvm.data.row_source import RowSource
 from dask_mcsvm.data.validation import TrainingSet, is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.formulations import FORMULATIONS, Standardization, relative_gap
@@ -79,10 +79,8 @@ class Trained:
     def pose(self, data: TrainingSet) -> Problem:
         """The problem of the fit, from rows that are said to be the same."""
         C = self.C * data.weights
-        self.refuse_others(data.n_given, class_totals(data.y, C, self.totals.size))
+        self.refuse_others(data)
         rows = standardized_rows(data.rows, self.columns)
-        if self.columns is None:
-            check_rows_range(rows, positive_range(C), self.tau)
         return Problem(
             rows=rows,
             y=data.y,
@@ -92,25 +90,21 @@ class Trained:
             tau=self.tau,
         )
 
-    def refuse_others(self, n_given: int, totals: npt.NDArray[np.float64]) -> None:
-        """An error if rows of this number, and this sum of C_i per class, cannot be the fit's."""
-        if n_given != self.n_given:
+    def refuse_others(self, source: RowSource) -> None:
+        """An error if such a number of rows, or sum of C_i per class, cannot be the fit's."""
+        if source.n_given != self.n_given:
             raise CertificateError(
-                f"X has {n_given} rows, but the fit had {self.n_given}; the certificate holds for "
-                "the training rows only: pass those."
+                f"X has {source.n_given} rows, but the fit had {self.n_given}; the certificate "
+                "holds for the training rows only: pass those."
             )
+        totals = self.C * source.totals
         if totals.shape != self.totals.shape or not np.allclose(totals, self.totals, rtol=1e-9):
             raise CertificateError(
                 "y or sample_weight are not those of the fit; the certificate holds for the "
                 "training rows only: pass the same labels and weights."
             )
-
-
-def class_totals(
-    y: npt.NDArray[np.int32], C: npt.NDArray[np.float64], n_classes: int
-) -> npt.NDArray[np.float64]:
-    """Sum of C_i per class, shape (k,)."""
-    return np.asarray(np.bincount(y, C, minlength=n_classes), np.float64)
+        least, most = source.weight_range()
+        source.check_range((self.C * least, self.C * most), self.tau)
 
 
 def certify(

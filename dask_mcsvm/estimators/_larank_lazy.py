@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from dask_mcsvm.data.validation import check_largest, class_weights, working_dtype
+from dask_mcsvm.data.intake import dask_rows
+from dask_mcsvm.data.validation import check_largest
 from dask_mcsvm.estimators._larank_settings import (
     Settings,
     check_classes,
@@ -10,11 +11,9 @@ from dask_mcsvm.estimators._larank_settings import (
     parameters_of,
     resolve_gamma,
 )
-from dask_mcsvm.estimators._lazy import check_two_classes, learned_features
 from dask_mcsvm.estimators._settings import progress
 from dask_mcsvm.solvers.larank import LaRank
 from dask_mcsvm.training import Fit
-from dask_mcsvm.training.lazy_source import read_source
 from dask_mcsvm.training.runner import find_runner
 from dask_mcsvm.training.runs.larank_on_dask import LaRankPlan, train_larank_on_dask
 from dask_mcsvm.training.runs.on_dask import DaskProblem
@@ -31,16 +30,17 @@ def fit_chunks(
         )
     runner = find_runner()
     known = None if classes is None else check_classes(classes)
-    source = read_source(X, y, sample_weight, known, runner, mixed=True)
+    source = dask_rows(
+        X, y, sample_weight, known, runner, class_weight=estimator.class_weight,
+        dtype=settings.dtype, mixed=True,
+    )  # fmt: skip
     is_sparse = source.facts[0].is_sparse
-    weights = class_weights(estimator.class_weight, source.classes, source.class_totals)
-    check_two_classes(source, weights)
-    dtype, d, k = working_dtype(source.dtype, settings.dtype), source.n_features, weights.size
-    check_largest(source.largest_norm, d, dtype)
+    dtype, d, k = source.dtype, source.n_features, source.classes.size
+    check_largest(source.radius(), d, dtype)
     gamma = resolve_gamma(settings, d, lambda: source.variance)
-    factors = costs_of(settings.C, weights)
-    total = float(costs_of(settings.C, weights * source.class_totals).sum())
-    problem = DaskProblem(source, factors, "crammer_singer", 0.0, dtype)
+    costs_of(settings.C, source.factors)  # refuses what overflows
+    total = float(costs_of(settings.C, source.totals).sum())
+    problem = DaskProblem(source, settings.C, "crammer_singer", 0.0)
     parameters = parameters_of(settings, gamma, k=k, d=d, is_sparse=is_sparse, dtype=dtype)
     plan = LaRankPlan(parameters, settings.aim(total), settings.shuffle, k)
     with progress(settings.verbose, settings.callbacks) as on_epoch:
@@ -49,4 +49,4 @@ def fit_chunks(
             resume=settings.resume, seed_is_given=estimator.random_state is not None,
             on_epoch=on_epoch,
         )  # fmt: skip
-    return run, fit, {"classes_": source.classes, **learned_features(source)}, gamma
+    return run, fit, {"classes_": source.classes, **source.features}, gamma

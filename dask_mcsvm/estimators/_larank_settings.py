@@ -161,7 +161,7 @@ def resolve_gamma(settings: Settings, d: int, variance: Callable[[], float]) -> 
         spread = variance()
         if 0.0 < d * spread < 1.0 / sys.float_info.max:
             if settings.kernel not in WITH_GAMMA:
-                return 1.0  # a number that nobody uses
+                return 1.0  # a number that is not used
             raise ValueError(
                 f'gamma is "scale", and X has a variance of {spread:.1e}, whose inverse overflows '
                 "float64; scale the columns with sklearn.preprocessing.StandardScaler, or type a "

@@ -1,22 +1,12 @@
-"""Rows that are read chunk by chunk: fit and predict without holding them."""
+"""Predictions of rows that are read chunk by chunk, or of a model in files."""
 
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from dask_mcsvm.checks import check_range
-from dask_mcsvm.data.validation import check_rows, class_weights, is_lazy, working_dtype
-from dask_mcsvm.estimators._certificate import Trained
+from dask_mcsvm.data.validation import check_rows, is_lazy
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
-from dask_mcsvm.estimators._out_of_core import pose_blocks, pose_early_shrink
-from dask_mcsvm.estimators._settings import (
-    Settings,
-    progress,
-    wants_blocks,
-    wants_early_shrink,
-    warn_of_precision,
-)
 from dask_mcsvm.formulations import Nearness
 from dask_mcsvm.graphs.model_files import model_parts, one_chunk
 from dask_mcsvm.graphs.predict import (
@@ -27,91 +17,6 @@ from dask_mcsvm.graphs.predict import (
     predict,
     predict_topk,
 )
-from dask_mcsvm.training import PassPlan
-from dask_mcsvm.training.dask_plan import DaskPlan, make_dask_plan
-from dask_mcsvm.training.lazy_source import LazySource, read_source
-from dask_mcsvm.training.loop import Fit
-from dask_mcsvm.training.runner import Runner, find_runner
-from dask_mcsvm.training.runs.on_dask import DaskProblem, Keeping, train_on_dask
-
-
-def pose_lazy(
-    X: Any, y: Any, sample_weight: Any, classes: Any, class_weight: Any, settings: Settings
-) -> tuple[DaskProblem, DaskPlan, Runner]:
-    """Look at every chunk once, and decide how to go on."""
-    runner = find_runner()
-    source = read_source(X, y, sample_weight, classes, runner, settings.memory_limit)
-    check_two_classes(source)
-    weights = class_weights(class_weight, source.classes, source.class_totals)
-    norm = source.largest_norm
-    tau = norm or 1.0 if settings.tau is None else settings.tau
-    dtype = working_dtype(source.dtype, settings.dtype)
-    costs = settings.cost_range(source.extreme_costs(weights))
-    check_range(costs, norm, tau, dtype, are_zero=norm == 0)
-    factors = settings.C * weights
-    problem = DaskProblem(source, factors, settings.formulation, float(tau), dtype)
-    plan = make_dask_plan(
-        n=source.n, d=source.n_features, nnz=source.nnz, counts=source.counts,
-        chunks=len(source.sizes), mean_square=source.mean_square,
-        cost_square=source.cost_square(factors), dtype=dtype, formulation=settings.formulation,
-        tau=problem.tau, solver=settings.solver, options=settings.options,
-        memory_limit=settings.memory_limit, scale=source.row_scale(factors),
-    )  # fmt: skip
-    return problem, plan, runner
-
-
-def plan_chunks(estimator: Any, X: Any, y: Any, settings: Settings) -> DaskPlan | PassPlan:
-    """How a fit of rows that are read chunk by chunk would go, here or on Dask."""
-    if wants_early_shrink(X, settings):
-        return pose_early_shrink(estimator, X, y, None, None, settings).plan
-    if wants_blocks(X, settings):
-        return pose_blocks(estimator, X, y, None, None, settings).plan
-    return pose_lazy(X, y, None, None, estimator.class_weight, settings)[1]
-
-
-def check_two_classes(source: LazySource, weights: Any = 1.0) -> None:
-    """Refuse rows of fewer classes; ``weights`` (k,) are those of the classes."""
-    present = np.flatnonzero(source.counts * weights)
-    if present.size >= 2:
-        return
-    found = f"1 class ({source.classes[present].tolist()[0]!r})" if present.size else "no class"
-    raise ValueError(
-        f"y has rows of positive weight of {found}; a classifier needs rows of at least two "
-        "classes: add rows of another class."
-    )
-
-
-def learned_features(source: LazySource) -> dict[str, Any]:
-    """`n_features_in_`, and `feature_names_in_` if X has names."""
-    features: dict[str, Any] = {"n_features_in_": source.n_features}
-    return features if source.columns is None else features | {"feature_names_in_": source.columns}
-
-
-def fit_lazy(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-) -> tuple[Fit, Any, dict[str, Any], Any, Trained]:
-    """Train on the workers, and all that the estimator remembers of it."""
-    problem, plan, runner = pose_lazy(
-        X, y, sample_weight, classes, estimator.class_weight, settings
-    )
-    warn_of_precision(settings, problem.dtype)
-    keeping = Keeping(
-        settings.checkpoint, settings.resume, settings.scratch, settings.memory_limit,
-        settings.carry,
-    )  # fmt: skip
-    with progress(settings.verbose, settings.callbacks) as on_epoch:
-        fit = train_on_dask(
-            problem, plan, runner, keeping, tol=settings.tol, max_epochs=settings.max_epochs,
-            seed=settings.seed, seed_is_given=estimator.random_state is not None,
-            on_epoch=on_epoch,
-        )  # fmt: skip
-    source = problem.source
-    trained = Trained(
-        formulation=problem.formulation, C=settings.C, tau=problem.tau,
-        class_weight=estimator.class_weight, dtype=problem.dtype, n_given=source.n,
-        totals=problem.factors * source.class_totals,
-    )  # fmt: skip
-    return fit, source.classes, learned_features(source), plan, trained
 
 
 def lazy_model(estimator: Any) -> Model:

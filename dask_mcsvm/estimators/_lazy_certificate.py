@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_mcsvm.checks import check_range, positive_range
-from dask_mcsvm.data.validation import class_weights, is_lazy
+from dask_mcsvm.data.intake import dask_rows
+from dask_mcsvm.data.validation import is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.estimators._certificate import (
     Certificate,
@@ -22,7 +22,6 @@ from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.model_files import memory_block, one_chunk, primal_in_parts
 from dask_mcsvm.training import Problem, parse_size
-from dask_mcsvm.training.lazy_source import read_source
 from dask_mcsvm.training.runner import Runner, find_runner
 
 
@@ -37,27 +36,25 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
     check_lazy_rows(estimator, X)
     trained, runner, limit = estimator._trained, find_runner(), estimator.memory_limit
     classes = None if y is None else estimator.classes_  # a dataset has its own
-    source = read_source(
-        X, y, sample_weight, classes, runner, None if limit is None else parse_size(limit)
-    )
+    source = dask_rows(
+        X, y, sample_weight, classes, runner, class_weight=trained.class_weight,
+        dtype=trained.dtype, memory_limit=None if limit is None else parse_size(limit),
+    )  # fmt: skip
     if not np.array_equal(source.classes, estimator.classes_):
         raise CertificateError(
             "the classes of the dataset are not those of the fit; the certificate holds for the "
             "training rows only: pass those."
         )
-    factors = trained.C * class_weights(trained.class_weight, source.classes, source.class_totals)
-    totals = factors * source.class_totals
-    trained.refuse_others(source.n, totals)
-    norm, costs = source.largest_norm, positive_range(source.extreme_costs(factors))
-    check_range(costs, norm, trained.tau, trained.dtype, are_zero=norm == 0)
+    trained.refuse_others(source)
     run = uuid.uuid4().hex[:12]
-    rows = source.rows(factors, dtype=trained.dtype, tau=trained.tau, run=run)
+    rows = source.rows(trained.C, tau=trained.tau, run=run)
     primal = _primal(
         rows.graph, rows.keys, estimator.coef_, estimator.intercept_, trained.formulation,
         trained.tau, runner, run,
     )  # fmt: skip
     runner.release(source.held)
-    return compare(trained.formulation, factors.size, float(totals.sum()), primal, estimator.dual_)
+    total = trained.C * float(source.totals.sum())
+    return compare(trained.formulation, source.classes.size, total, primal, estimator.dual_)
 
 
 def primal_of_rows(problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> float:

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from dask_mcsvm.data.lazy_input import checked_rows, lazy_rows, whole_rows
+from dask_mcsvm.data.lazy_source import share_of_hits
 from dask_mcsvm.data.validation import saying_what_to_type
-from dask_mcsvm.training.lazy_source import share_of_hits
 from dask_mcsvm.training.runner import find_runner
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from dask_mcsvm.data.validation import TrainingSet, check_number, check_training_set, is_lazy
+from dask_mcsvm.data.validation import TrainingSet, check_number, is_lazy
 from dask_mcsvm.errors import bad_parameter
+from dask_mcsvm.estimators._fits import memory_rows, pose, standardized
 from dask_mcsvm.estimators._predict import best_classes
 from dask_mcsvm.estimators._settings import (
     read_settings,
-    standardization_of,
     wants_blocks,
     wants_early_shrink,
 )
@@ -71,31 +71,19 @@ def fit_path(
     if is_lazy(X):
         return fit_lazy_path(estimator, X, y, costs, validation, sample_weight)
     settings = read_settings(estimator)
-    data = check_training_set(
-        estimator,
-        X,
-        y,
-        sample_weight=sample_weight,
-        classes=None,
-        class_weight=estimator.class_weight,
-        dtype=settings.dtype,
-    )
+    data = memory_rows(estimator, X, y, sample_weight, None, settings)
     held_out = None
     share = share_held_back(validation)
     if share is not None:
         data, held_out = split(data, share, settings.seed)
 
-    is_read = wants_early_shrink(X, settings)  # which standardizes what it reads
-    columns = None if is_read else standardization_of(data.rows, data.given, settings)
+    data = standardized(data, settings)
     models: list[LinearMCSVC] = []
     last: KeptAlpha | None = None
     for C in costs:
         model = clone(estimator).set_params(C=C)
         own = replace(settings, C=C, last_C=costs[-1])
-        if wants_early_shrink(X, own):  # which leaves no dual variables to start from
-            model._fit_chunks(data, None, None, None, own)
-        else:
-            last = model._learn(data, own, last, columns)
+        last = model._learn(pose(model, data, None, None, None, own, last), own)
         models.append(model)
     scores = None
     if held_out is not None:
@@ -126,7 +114,7 @@ def fit_lazy_path(
 ) -> PathResult:
     """On Dask each fit leaves its alpha in files for the next; out of core it stands alone."""
     from dask_mcsvm.data.lazy_input import column_names  # these import Dask
-    from dask_mcsvm.training.lazy_source import hold_back
+    from dask_mcsvm.data.lazy_source import hold_back
     from dask_mcsvm.training.runner import find_runner
     from dask_mcsvm.training.runs.on_dask import state_folder
 
@@ -144,7 +132,7 @@ def fit_lazy_path(
             settings = replace(settings, carry=folder)
         for model in models:
             own = replace(settings, C=model.C, last_C=costs[-1])
-            model._fit_chunks(X, y, sample_weight, None, own)
+            model._learn(pose(model, X, y, sample_weight, None, own), own)
     scores = None
     if validation is not None:
         scores = np.array([model.score(*validation) for model in models])

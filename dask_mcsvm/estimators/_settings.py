@@ -1,7 +1,6 @@
 """An estimator's parameters, checked and spelled out, and the problem they pose."""
 
 import logging
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_mcsvm.checks import check_range, check_rows_range, largest_norm, positive_range
+from dask_mcsvm.data.row_source import row_scale
 from dask_mcsvm.data.validation import (
-    TrainingSet,
     check_callbacks,
     check_choice,
     check_dtype,
@@ -29,26 +27,18 @@ from dask_mcsvm.data.validation import (
 from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, precision_message
 from dask_mcsvm.formulations import (
     FORMULATIONS,
-    Standardization,
     formulation_name,
-    is_constant,
-    moments,
 )
 from dask_mcsvm.progress import Record, line_of, listening
-from dask_mcsvm.solvers.standardized import DenseStandardized, standardized_rows
+from dask_mcsvm.solvers.standardized import DenseStandardized
 from dask_mcsvm.training import (
-    DASK_SOLVERS,
-    EARLY_SHRINK,
-    SOLVERS,
     SPLITTING_FEATURES,
     PassPlan,
     Plan,
-    Problem,
-    check_solver_options,
     make_plan,
     parse_size,
-    row_scale,
 )
+from dask_mcsvm.training.table import EARLY_SHRINK, IN_MEMORY, ON_DASK, SOLVERS, places_of
 
 logger = logging.getLogger("dask_mcsvm")
 
@@ -82,9 +72,9 @@ class Settings:
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
 
-    def cost_range(self, weights: Any) -> tuple[float, float]:
-        """The smallest and the largest C_i of all fits to come; rows of weight 0 are left out."""
-        least, most = positive_range(weights)
+    def cost_range(self, weights: tuple[float, float]) -> tuple[float, float]:
+        """The smallest and the largest C_i of all fits to come, given those of the weights."""
+        least, most = weights
         return self.C * least, (self.last_C or self.C) * most
 
 
@@ -93,10 +83,8 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
 
     `lazy` says that the rows are read chunk by chunk; each kind of rows has its own solvers.
     """
-    known = tuple(dict.fromkeys(("auto", *SOLVERS, *DASK_SOLVERS, EARLY_SHRINK)))
-    solver = check_choice("solver", estimator.solver, known)
+    solver = check_choice("solver", estimator.solver, ("auto", *SOLVERS))
     _check_kind(estimator, solver, lazy)
-    options = _read_options(estimator.solver_options)
     return Settings(
         formulation=formulation_name(estimator.formulation),
         solver=solver,
@@ -109,9 +97,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         dtype=check_dtype(estimator.dtype),
         n_jobs=check_n_jobs(estimator.n_jobs),
         warm_start=check_flag("warm_start", estimator.warm_start),
-        options=options
-        if lazy or solver == EARLY_SHRINK
-        else check_solver_options(solver, options),
+        options=_read_options(estimator.solver_options),
         checkpoint=read_path("checkpoint", estimator.checkpoint),
         resume=check_flag("resume", estimator.resume),
         scratch=read_path("scratch", estimator.scratch),
@@ -145,12 +131,13 @@ def _is_limited(X: Any, settings: Settings) -> bool:
 
 
 def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
-    if lazy and solver in SOLVERS and solver not in DASK_SOLVERS:
+    places = places_of(solver)
+    if lazy and places == (IN_MEMORY,):
         raise ValueError(
             f"solver={solver!r} works on rows in memory, but X is read chunk by chunk; use "
             "solver='auto', or pass X.compute()."
         )
-    if not lazy and solver in DASK_SOLVERS and solver not in SOLVERS:
+    if not lazy and ON_DASK in places and IN_MEMORY not in places:
         raise ValueError(
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
@@ -218,51 +205,6 @@ def _read_tau(fit_intercept: object, scaling: object) -> float | None:
         example = "intercept_scaling=1.0"
         tau = check_number("intercept_scaling", scaling, above=0.0, example=example)
     return tau if check_flag("fit_intercept", fit_intercept) else 0.0
-
-
-def standardization_of(rows: Any, weights: Any, settings: Settings) -> Standardization | None:
-    """Mean and scale of the columns of rows (n, d) with weights (n,), if that was asked for.
-
-    Columns that are constant are said once.
-    """
-    if not settings.standardize:
-        return None
-    found = moments(rows, weights)
-    count = int(is_constant(found).sum())
-    if count:
-        logger.warning(
-            "%d of %d columns of X are constant; standardize leaves their scale at 1.",
-            count,
-            found.mean.size,
-        )
-    return Standardization.of(found, centred=settings.standardize is True)
-
-
-def standardized_norm(rows: Any, columns: Standardization) -> float:
-    """The largest norm of a row, standardized or on its way to that; 0.0 if all rows are zero."""
-    return math.sqrt(float(max(part.max(initial=0.0) for part in columns.square_norms(rows))))
-
-
-def pose(data: TrainingSet, settings: Settings, columns: Standardization | None) -> Problem:
-    """The problem a solver sees."""
-    tau, costs, rows = settings.tau, settings.cost_range(data.weights), data.rows
-    if columns is not None:
-        norm = standardized_norm(rows, columns)
-        tau = norm or 1.0 if tau is None else tau
-        check_range(costs, norm, tau, rows.dtype, are_zero=norm == 0)
-        rows = standardized_rows(rows, columns)
-    else:
-        if tau is None:
-            tau = largest_norm(rows) or 1.0  # all rows zero: any constant will do
-        check_rows_range(rows, costs, tau)
-    return Problem(
-        rows=rows,
-        y=data.y,
-        C=settings.C * data.weights,
-        n_classes=data.classes.size,
-        formulation=settings.formulation,
-        tau=tau,
-    )
 
 
 def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -> Plan:
@@ -342,7 +284,7 @@ def _audible_logger() -> Iterator[None]:
     if handler is not None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
-    if level == logging.NOTSET:  # a level that somebody chose stays
+    if level == logging.NOTSET:  # a level that was chosen stays
         logger.setLevel(logging.INFO)
     try:
         yield

@@ -36,7 +36,8 @@ from dask_mcsvm.storage import (
     load_with_parts,
     save_model,
 )
-from dask_mcsvm.training import DASK_SOLVERS, EARLY_SHRINK, PassPlan, Plan
+from dask_mcsvm.training import PassPlan, Plan
+from dask_mcsvm.training.dask_plan import DaskPlan
 
 KIND = "LinearMCSVC"
 # Objects of the session that saved, not of the model.
@@ -345,15 +346,11 @@ def _plan(stored: dict[str, Any]) -> Any:
     """The plan, or None if another release planned otherwise: that run is over anyway."""
     if not isinstance(stored.get("solver", ""), str):
         raise ValueError(f"solver is {stored['solver']!r:.60}")
-    by_pass = stored.get("solver") == EARLY_SHRINK or "memory_limit" in stored
-    kind: type[Any] = PassPlan if by_pass else Plan
-    if stored.get("solver") in DASK_SOLVERS and not by_pass:
-        from dask_mcsvm.training.dask_plan import DaskPlan  # imports Dask
-
-        kind = DaskPlan
-    if set(stored) != {field.name for field in fields(kind)}:
-        return None
-    return kind(**{name: _frozen(value) for name, value in stored.items()})
+    names = set(stored)
+    for kind in (Plan, PassPlan, DaskPlan):
+        if names == {field.name for field in fields(kind)}:
+            return kind(**{name: _frozen(value) for name, value in stored.items()})
+    return None
 
 
 def _frozen(value: Any) -> Any:

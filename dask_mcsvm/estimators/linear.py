@@ -12,33 +12,28 @@ from dask_mcsvm.data.validation import (
     TrainingSet,
     as_rows,
     check_rows,
-    check_training_set,
     is_lazy,
     working_dtype,
 )
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
-from dask_mcsvm.estimators import _certificate
 from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Trained, raw_weights
+from dask_mcsvm.estimators._fits import Posed, pose, standardization_of
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._settings import (
     Settings,
     plan_for,
-    pose,
     progress,
     read_settings,
-    standardization_of,
-    wants_blocks,
     wants_early_shrink,
     warn_of_precision,
     what_else_to_try,
 )
 from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.estimators.files import ModelFile
-from dask_mcsvm.formulations import Standardization
 from dask_mcsvm.solvers.standardized import standardized_rows
-from dask_mcsvm.training import Fit, begun_by_second, train
+from dask_mcsvm.training import Fit
 
 
 class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
@@ -245,13 +240,9 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         PrecisionWarning
             If `tol` is below what float32 can reach.
         """
-        lazy = is_lazy(X)
-        settings = read_settings(self, lazy=lazy)
-        if lazy or wants_early_shrink(X, settings):
-            return self._fit_chunks(X, y, sample_weight, classes, settings)
-        data = self._check_training_set(X, y, sample_weight, classes, settings.dtype)
+        settings = read_settings(self, lazy=is_lazy(X))
         last = getattr(self, "_alpha", None) if settings.warm_start else None
-        self._learn(data, settings, last, standardization_of(data.rows, data.given, settings))
+        self._learn(pose(self, X, y, sample_weight, classes, settings, last), settings)
         return self
 
     def path(
@@ -305,59 +296,20 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
         """
         lazy = is_lazy(X)
         settings = read_settings(self, lazy=lazy)
-        counts_itself = lazy or wants_early_shrink(X, settings)
-        if y is None and not lazy and (counts_itself or not hasattr(self, "classes_")):
+        if y is not None or lazy:
+            plan = pose(self, X, y, None, None, settings).plan
+        elif wants_early_shrink(X, settings) or not hasattr(self, "classes_"):
             raise ValueError("explain needs y to count the classes; type explain(X, y).")
-        if counts_itself:
-            from dask_mcsvm.estimators._lazy import plan_chunks
-
-            text = str(plan_chunks(self, X, y, settings))
-            print(text)
-            return text
-        if y is None:
-            X, k = check_rows(self, X), self.classes_.size
-            dtype, weights = working_dtype(X.dtype, settings.dtype), None
-            X = as_rows(X, dtype) if settings.standardize else X
         else:
-            data = self._check_training_set(X, y, None, None, settings.dtype)
-            X, k, dtype = data.rows, data.classes.size, data.rows.dtype
-            weights = data.given
-        X = standardized_rows(X, standardization_of(X, weights, settings))
-        text = str(plan_for(X, settings.C, k, dtype, settings))
+            rows = check_rows(self, X)
+            dtype = working_dtype(rows.dtype, settings.dtype)
+            if settings.standardize:
+                rows = as_rows(rows, dtype)
+                rows = standardized_rows(rows, standardization_of(rows, None, settings))
+            plan = plan_for(rows, settings.C, self.classes_.size, dtype, settings)
+        text = str(plan)
         print(text)
         return text
-
-    def _check_training_set(
-        self, X: Any, y: Any, sample_weight: Any, classes: Any, dtype: np.dtype[Any] | None
-    ) -> TrainingSet:
-        return check_training_set(
-            self,
-            X,
-            y,
-            sample_weight=sample_weight,
-            classes=classes,
-            class_weight=self.class_weight,
-            dtype=dtype,
-        )
-
-    def _fit_chunks(
-        self, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
-    ) -> Self:
-        """Fit rows that are read chunk by chunk."""
-        # Dask and Numba are imported by those who use them.
-        if wants_early_shrink(X, settings):
-            from dask_mcsvm.estimators._out_of_core import fit_early_shrink as fit_rows
-        elif wants_blocks(X, settings):
-            from dask_mcsvm.estimators._out_of_core import fit_blocks as fit_rows
-        else:
-            from dask_mcsvm.estimators._lazy import fit_lazy as fit_rows
-
-        fit, labels, features, plan, trained = fit_rows(
-            self, X, y, sample_weight, classes, settings
-        )
-        self._warn_unless_converged(fit, plan, settings)
-        self._remember(labels, features, plan, fit, trained)
-        return self
 
     def _warn_unless_converged(self, fit: Fit, plan: Any, settings: Settings) -> None:
         if fit.stop == "max_epochs" and not fit.converged and settings.tol > 0:
@@ -365,46 +317,27 @@ class LinearMCSVC(LinearModel, ModelFile, ClassifierMixin, BaseEstimator):
             message = convergence_message(name, settings.max_epochs, fit.gap, settings.tol, **more)
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
-    def _learn(
-        self,
-        data: TrainingSet,
-        settings: Settings,
-        last: KeptAlpha | None,
-        columns: Standardization | None,
-    ) -> KeptAlpha:
+    def _learn(self, posed: Posed, settings: Settings) -> KeptAlpha | None:
         """Everything of `fit` that follows the checks; returns what the next one may start from."""
-        warn_of_precision(settings, data.rows.dtype)
-        problem = pose(data, settings, columns)
-        plan = plan_for(problem.rows, problem.C, problem.n_classes, problem.rows.dtype, settings)
-        start = None if last is None else last.start_for(problem, data)
-        if last is not None and plan.then == last.solver:
-            plan = begun_by_second(plan)
+        source, plan, formulation = posed.source, posed.plan, settings.formulation
+        warn_of_precision(settings, source.dtype)
         with progress(settings.verbose, settings.callbacks) as on_epoch:
-            fit = train(
-                problem,
-                plan,
-                tol=settings.tol,
-                max_epochs=settings.max_epochs,
-                seed=settings.seed,
-                n_jobs=settings.n_jobs,
-                start=start,
+            fit = posed.train(
+                tol=settings.tol, max_epochs=settings.max_epochs, seed=settings.seed,
                 on_epoch=on_epoch,
-            )
+            )  # fmt: skip
         self._warn_unless_converged(fit, plan, settings)
-        assert fit.alpha is not None
-        solver = fit.solver or plan.solver
-        kept = KeptAlpha(fit.alpha, data.y, data.kept, data.classes, problem.formulation, solver)
         trained = Trained(
-            formulation=problem.formulation,
-            C=settings.C,
-            tau=problem.tau,
-            class_weight=self.class_weight,
-            dtype=data.rows.dtype,
-            n_given=data.n_given,
-            totals=_certificate.class_totals(problem.y, problem.C, problem.n_classes),
-            columns=columns,
+            formulation=formulation, C=settings.C, tau=posed.tau, class_weight=self.class_weight,
+            dtype=source.dtype, n_given=source.n_given, totals=settings.C * source.totals,
+            columns=posed.columns,
+        )  # fmt: skip
+        self._remember(source.classes, source.features, plan, fit, trained)
+        if fit.alpha is None or not isinstance(source, TrainingSet):
+            return None
+        kept = KeptAlpha(
+            fit.alpha, source.y, source.kept, source.classes, formulation, self.solver_
         )
-        self._remember(data.classes, data.features, plan, fit, trained)
         if settings.warm_start:
             self._alpha = kept
         return kept

@@ -71,7 +71,7 @@ def primal(
     name : str
         What the names of the tasks begin with.
     epoch, run : int, str
-        Told apart by these are the tasks of several certificates, and of several fits.
+        Unique ids of this certificate and of the fit, part of every task key.
 
     Returns
     -------

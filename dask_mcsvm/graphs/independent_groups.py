@@ -1,4 +1,4 @@
-"""What one-vs-rest and Lee-Lin-Wahba share: a group of classes visits all rows, chunk by chunk.
+"""One-vs-rest and Lee-Lin-Wahba by class groups: a group visits all rows, chunk by chunk.
 
 Given w_bar the classes of Lee-Lin-Wahba are as independent as those of one-vs-rest. So a group
 needs its own columns of W and its own variables, and goes through the chunks one after the other,
@@ -20,32 +20,35 @@ import numpy.typing as npt
 from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.data.rows import Graph, Key, Rows
-from dask_mcsvm.formulations import FORMULATIONS, Tally
-from dask_mcsvm.solvers.groups.blocks import Classes, GroupWeights, Side, placed
-from dask_mcsvm.solvers.groups.independent import (
-    EVERYTHING,
-    add_clip_weights,
-    clip_visit,
-    settle_zero_rows,
-)
-from dask_mcsvm.solvers.groups.schedule import Groups
-from dask_mcsvm.solvers.kernels.rows import read_only
-from dask_mcsvm.solvers.kernels.steps import LOSSES
-from dask_mcsvm.solvers.row_block import RowBlock
-
-from .certify import primal
-from .group_tasks import (
-    Average,
+from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.solvers.groups.blocks import GroupWeights, Side
+from dask_mcsvm.solvers.groups.clips import (
     Visit,
+    add_chunk,
+    add_vectors,
+    average,
+    centre,
+    clip_step,
+    even,
     finish_weights,
-    pick,
-    scratch_for,
+    start_gain,
+    start_side,
     start_weights,
+    sum_columns,
     sum_tallies,
     tally_bounds,
     zero_weights,
 )
-from .state import Block, Stage, State
+from dask_mcsvm.solvers.groups.independent import EVERYTHING
+from dask_mcsvm.solvers.groups.schedule import Groups
+
+from .certify import primal
+from .state import Block, Stage, State, pick
+
+#: Sums that one task of the tree adds.
+FAN_IN = 8
+#: Within an epoch w_bar goes so many times as far as the mean of the u_m; at its end just there.
+BEYOND = 1.9
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,32 @@ class ClipSolver:
 
     State is ``weights-g``, the columns of group g (`GroupWeights`), and ``duals-g-c``, alpha of the
     rows of chunk c for the classes of group g (`Side`).
+
+    Parameters
+    ----------
+    rows : Rows
+        The training set.
+    groups : tuple of tuples of int
+        Classes of each group (see `schedule.balanced_groups`).
+    seed : tuple of int
+        The order of chunks and rows depends on it, on the epoch and on the group.
+    run : str
+        Unique id of this fit, part of every task key.
+    passes : int
+        How often a visit goes over its rows, after the first time only over those that moved.
+    patience : int
+        A variable that stayed where it was in so many visits rests; 255 visits everything.
+    recall : int
+        Every so many epochs everything is visited.
     """
 
     rows: Rows
     groups: Groups
     seed: tuple[int, ...]
     run: str
-    passes: int
-    patience: int
-    recall: int
+    passes: int = 1
+    patience: int = 3
+    recall: int = 10
 
     formulation: ClassVar[str]
     kinds: ClassVar[Mapping[str, type[Block]]] = {"weights": GroupWeights, "duals": Side}
@@ -193,60 +213,141 @@ class ClipSolver:
         return report
 
 
-# -- tasks -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Classes(ClipSolver):
+    """One-vs-rest by class groups: a `Solver`.
+
+    There is no barrier and no round. An epoch is one chain of visits per group, over all chunks in
+    random order.
+    """
+
+    formulation: ClassVar[str] = "one_vs_rest"
+
+    def start(self) -> Stage:
+        """W = 0 and alpha = 0, but for rows without features, whose optimum is known [BOX-Z]."""
+        graph: Graph = {}
+        duals = self._start_duals(graph)
+        report = ("ovr-start-report", self.run)
+        graph[report] = Task(report, start_gain, List(*map(TaskRef, duals.values())))
+        return Stage(graph, duals | self._start_weights(graph), report)
+
+    def epoch(self, state: State, epoch: int) -> Stage:
+        """Every group visits every chunk."""
+        graph: Graph = {}
+        left = dict(state)
+        for g in range(len(self.groups)):
+            rng = np.random.default_rng([*self.seed, epoch, g])
+            for t, c in enumerate(rng.permutation(len(self.rows.keys)).tolist()):
+                visit = Visit(
+                    self.seed, epoch, (g,), c, 0, 1, self.passes, self._patience(epoch), t == 0
+                )
+                self._add_step(graph, (f"ovr-visit-{epoch}", self.run, g, t), left, visit)
+        return Stage(graph, left, self._add_report(graph, left, f"ovr-report-{epoch}"))
 
 
-def start_side(rows: RowBlock, *, formulation: str, classes: Classes, tau: float) -> Side:
-    """Variables of a chunk's rows for the classes of a group."""
-    data, form = placed(rows, classes).data(tau), FORMULATIONS[formulation]
-    shape = (data.y.size, classes.size)
-    alpha = np.zeros(shape, data.C.dtype)
-    if form.starts_at_bound:
-        alpha[:] = data.C[:, None]
-        mine = np.flatnonzero(data.y >= 0)
-        alpha[mine, data.y[mine]] = 0
-    settle_zero_rows(data, alpha, own=form.has_own_variable)
-    return Side(alpha, np.zeros(shape, np.uint8))
+@dataclass(frozen=True)
+class Averaging(ClipSolver):
+    """Lee-Lin-Wahba by class groups and a barrier (Alber et al., Algorithms 1 and 2): a `Solver`.
 
+    With w_bar held fixed the classes are independent, and a group visits some rows as in
+    one-vs-rest. Then w_bar becomes the mean of all u_m = Σ_i alpha_im x_i: the columns of W are
+    centred. That needs every group, and is a tree of sums with bounded fan-in; no task holds more
+    than a few vectors.
 
-def clip_step(
-    weights: GroupWeights,
-    duals: Side,
-    rows: RowBlock,
-    average: Average | None = None,
-    *,
-    visit: Visit,
-    formulation: str,
-    classes: Classes,
-    tau: float,
-) -> tuple[GroupWeights, Side]:
-    """Visit the rows of a chunk; where w_bar was averaged before, move by it first [AVG]."""
-    W, side = weights.W.copy(), duals.copy()
-    tally = Tally() if visit.first else weights.tally
-    if average is not None:
-        W -= average.move.astype(W.dtype)[:, None]
-        tally = tally.plus((average.rise * (visit.groups[0] == 0), 0.0, 0))
-    data = placed(rows, classes).data(tau)
-    loss = LOSSES[formulation](classes.size)
-    done = clip_visit(
-        loss, data, visit.order(data.y.size), W, side.alpha, side.rest, visit.patience,
-        scratch_for(W),
-    )  # fmt: skip
-    return GroupWeights(W, tally.plus(done)), side
+        llw-visit  0 ─ llw-sum  0 ─┐                                  ┌─ llw-visit  0
+        llw-visit  1 ─ llw-sum  1 ─┼─ (a tree) ─ llw-average-e3-r7 ───┼─ llw-visit  1
+        llw-visit  2 ─ llw-sum  2 ─┘                                  └─ llw-visit  2
 
+    Both halves raise one function, jointly concave in alpha and w_bar. Its maximum over w_bar is
+    the dual, where every epoch begins and ends: the dual never falls [AVG].
 
-def add_chunk(
-    weights: GroupWeights,
-    duals: Side,
-    rows: RowBlock,
-    *,
-    formulation: str,
-    classes: Classes,
-    tau: float,
-) -> GroupWeights:
-    """Add what the rows of a chunk put into the columns of a group; the tally gains Σ alpha."""
-    W = weights.W.copy()
-    data = placed(rows, classes).data(tau)
-    loss = LOSSES[formulation](classes.size)
-    linear = add_clip_weights(loss, data, read_only(rows.C), duals.alpha, W, scratch_for(W))
-    return GroupWeights(W, weights.tally.plus((linear, 0.0, 0)))
+    Parameters
+    ----------
+    slices : int
+        So often in an epoch W is centred.
+    """
+
+    slices: int = 20
+
+    formulation: ClassVar[str] = "lee_lin_wahba"
+
+    def start(self) -> Stage:
+        """alpha = C, which is where most of it stays, and the W that belongs to it."""
+        graph: Graph = {}
+        state = self._start_weights(graph) | self._start_duals(graph)
+        weights, report = self._refresh(graph, state, "llw-start")
+        return Stage(graph, state | weights, report)
+
+    def epoch(self, state: State, epoch: int) -> Stage:
+        """Every group visits every row, slice by slice, with a barrier after each slice."""
+        graph: Graph = {}
+        left = dict(state)
+        groups = range(len(self.groups))
+        barrier: list[TaskRef] = []
+        key: Key
+        slices = self._visits(epoch)
+        for s, visits in enumerate(slices):
+            for g in groups:
+                before = barrier
+                for t, (c, part, parts) in enumerate(visits):
+                    visit = Visit(
+                        self.seed, epoch, (g,), c, part, parts, self.passes,
+                        self._patience(epoch), s == t == 0,
+                    )  # fmt: skip
+                    key = (f"llw-visit-{epoch}", self.run, s, g, t)
+                    self._add_step(graph, key, left, visit, *before)
+                    before = []
+            beyond = BEYOND if s + 1 < len(slices) else 1.0
+            barrier = [self._average(graph, left, beyond, f"llw-average-e{epoch}-r{s}")]
+        for g in groups:
+            key = (f"llw-centred-{epoch}", self.run, g)
+            graph[key] = Task(key, centre, TaskRef(left[f"weights-{g}"]), *barrier, counts=g == 0)
+            left[f"weights-{g}"] = key
+        return Stage(graph, left, self._add_report(graph, left, f"llw-report-{epoch}"))
+
+    # -- parts of a graph --------------------------------------------------------------------------
+
+    def _visits(self, epoch: int) -> list[list[tuple[int, int, int]]]:
+        """Chunk, part and number of parts of each visit of each slice, the same for all groups.
+
+        Where there are fewer chunks than slices a chunk is cut into several parts.
+        """
+        chunks = len(self.rows.keys)
+        parts = -(-self.slices // chunks)
+        visits = [(c, part, parts) for c in range(chunks) for part in range(parts)]
+        order = np.random.default_rng([*self.seed, epoch]).permutation(len(visits))
+        slices = np.array_split(order, min(self.slices, len(visits)))
+        return [[visits[v] for v in piece] for piece in slices]
+
+    def _average(self, graph: Graph, weights: State, beyond: float, name: str) -> TaskRef:
+        """The barrier: a tree of sums over the groups; its root is an `Average`."""
+        keys: list[Key] = []
+        for g in range(len(self.groups)):
+            keys.append((name.replace("average", "sum"), self.run, g))
+            graph[keys[-1]] = Task(keys[-1], sum_columns, TaskRef(weights[f"weights-{g}"]))
+        level = 0
+        while len(keys) > FAN_IN:
+            pieces = [keys[p : p + FAN_IN] for p in range(0, len(keys), FAN_IN)]
+            keys = [(name, self.run, level, p) for p in range(len(pieces))]
+            for key, piece in zip(keys, pieces, strict=True):
+                graph[key] = Task(key, add_vectors, List(*map(TaskRef, piece)))
+            level += 1
+        root: Key = (name, self.run)
+        graph[root] = Task(root, average, List(*map(TaskRef, keys)), self.rows.n_classes, beyond)
+        return TaskRef(root)
+
+    def _judged(
+        self, graph: Graph, state: State, epoch: int
+    ) -> list[tuple[npt.NDArray[np.intp], Key]]:
+        """Columns that sum to zero in float64, as the primal demands; as float32 they need not."""
+        average = self._average(graph, state, 1.0, f"llw-even-average-{epoch}")
+        judged: list[tuple[npt.NDArray[np.intp], Key]] = []
+        for classes, name in self.weights(state):
+            key: Key = (f"llw-even-{epoch}", self.run, name)
+            graph[key] = Task(key, even, TaskRef(state[name]), average)
+            judged.append((classes, key))
+        return judged
+
+    def _centre(self, graph: Graph, weights: State, name: str) -> list[TaskRef]:
+        """W(alpha) is centred too."""
+        return [self._average(graph, weights, 1.0, f"{name}-average")]

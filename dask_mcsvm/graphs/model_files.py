@@ -55,7 +55,7 @@ def write_weights(
     path : str
         A folder that all workers see.
     run : str
-        Told apart by it are the tasks of several fits.
+        Unique id of this fit, part of every task key.
     """
     graph: Graph = {}
     keys: list[Key] = []

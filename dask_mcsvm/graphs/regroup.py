@@ -54,7 +54,7 @@ def regroup(
     n_blocks : int or sequence of int
         In how many blocks the rows of a group (of each group) are kept, at most one per chunk.
     run : str
-        Told apart by it are the tasks of fits that run at the same time.
+        Unique id of this fit, part of every task key.
 
     Returns
     -------

@@ -27,12 +27,13 @@ from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.data.rows import Graph, Key, Rows
 from dask_mcsvm.solvers.groups.blocks import PairDuals, RoundWeights
+from dask_mcsvm.solvers.groups.clips import sum_tallies, tally_bounds
 from dask_mcsvm.solvers.groups.pairs import (
     Meeting,
     add_own,
     add_pair,
     finish_group,
-    meet,
+    solve_pair,
     start_group,
     start_own,
     start_pair,
@@ -42,9 +43,8 @@ from dask_mcsvm.solvers.groups.schedule import Groups, circle_rounds
 from dask_mcsvm.solvers.sdm.intercept import visits_between_moves
 
 from .certify import primal
-from .group_tasks import pick, sum_tallies, tally_bounds
 from .regroup import regroup
-from .state import Block, Stage, State
+from .state import Block, Stage, State, pick
 
 #: The stiffness of the soft intercept doubles every so many epochs, until it is 1 and rounds are
 #: plain coordinate ascent.
@@ -68,7 +68,7 @@ class Rounds:
     seed : tuple of int
         The order of rounds and rows depends on it, on the epoch and on the groups that meet.
     run : str
-        Told apart by it are the tasks of fits that run at the same time.
+        Unique id of this fit, part of every task key.
     n_blocks : int or tuple of int
         In how many blocks the rows of a group (of each group) are kept.
     slices : int
@@ -221,8 +221,8 @@ class Rounds:
         """Add one step of a visit and pick its results; `state` moves on."""
         members, step = meeting.groups, meeting.step
         graph[key] = Task(
-            key, meet, *self._arguments(state, state, members, step), meeting=meeting, after=after,
-            **self._common(members),
+            key, solve_pair, *self._arguments(state, state, members, step), meeting=meeting,
+            after=after, **self._common(members),
         )  # fmt: skip
         name, *rest = key
         for place, g in enumerate(members):

@@ -77,7 +77,7 @@ class Shards:
     rho : float
         Stiffness of the soft intercept.
     run : str
-        Told apart by it are the tasks of fits that run at the same time.
+        Unique id of this fit, part of every task key.
     """
 
     rows: Rows

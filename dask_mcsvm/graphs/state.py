@@ -8,7 +8,7 @@ made them, and a fit that was killed can go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, TypeAlias
 
@@ -106,6 +106,12 @@ def load_state(
     return graph, state
 
 
+def pick(graph: Graph, key: Key, source: Key, place: int) -> Key:
+    """Add a task that takes one item of a result, so that the others need not travel with it."""
+    graph[key] = Task(key, item, TaskRef(source), place)
+    return key
+
+
 # -- tasks -----------------------------------------------------------------------------------------
 
 
@@ -119,3 +125,8 @@ def load_block(kind: type[Block], path: str, generation: int, name: str) -> Bloc
     arrays = read_block(path, generation, name)
     with restoring(path):
         return kind.from_arrays(arrays)
+
+
+def item(values: Sequence[Any], place: int) -> Any:
+    """One of several results."""
+    return values[place]

@@ -2,8 +2,8 @@
 
 Where a block of nonzeros goes is known only when all blocks before it have been counted. Blocks
 that are streamed (Dask, text) are therefore written once to a scratch folder, counted, and then
-copied into the dataset's chunks: each is computed once, whoever reruns a task changes nothing,
-and the copying tasks depend on nobody.
+copied into the dataset's chunks: each is computed once, a task that runs again changes nothing,
+and the copying tasks depend on no other.
 """
 
 from __future__ import annotations

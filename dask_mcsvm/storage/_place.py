@@ -68,7 +68,7 @@ class Place:
     def read_bytes(self, key: str) -> bytes:
         """The object at `key`; raises FileNotFoundError when there is none.
 
-        Something else is a NotAFileError: nobody may ever write to a pipe.
+        Something else is a NotAFileError: a pipe may never be written to.
         """
         if self.is_local:
             return _read_regular(os.path.join(self.path, key))
@@ -98,7 +98,7 @@ class Place:
             partial.unlink(missing_ok=True)
 
     def remove_partial(self, key: str) -> None:
-        """Remove what writers of one object left that were killed; nobody else may be writing."""
+        """Remove what killed writers of one object left; no other process may be writing."""
         if self.is_local:
             for partial in Path(self.path).glob(f"{key}.*.partial"):
                 partial.unlink(missing_ok=True)

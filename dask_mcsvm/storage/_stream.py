@@ -13,7 +13,7 @@ _TRY_SECONDS = 0.05
 
 
 def open_stream(path: str, shown: str) -> tuple[IO[bytes], int]:
-    """The file, and its number of bytes (0 for a pipe, of which nobody knows).
+    """The file, and its number of bytes (0 for a pipe, whose number is not known).
 
     Opening a pipe that no program writes to would wait for ever, and so would reading a terminal;
     a device may have no end.

@@ -11,35 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from dask_mcsvm.data.rows import Rows
+from dask_mcsvm.data.row_source import RowScale
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.graphs.averaging import Averaging
-from dask_mcsvm.graphs.classes import Classes
-from dask_mcsvm.graphs.regroup import join_chunks
-from dask_mcsvm.graphs.rounds import Rounds
-from dask_mcsvm.graphs.shards import Shards
-from dask_mcsvm.graphs.splitting import ChunkedSplitting
-from dask_mcsvm.graphs.state import Solver
 from dask_mcsvm.solvers.groups.schedule import balanced_groups, default_groups, ww_costs
 from dask_mcsvm.solvers.sdm.intercept import stiffness, visits_between_moves
 
 from .plan import (
-    BY_GROUPS,
     SPLITTING_FEATURES,
-    RowScale,
     refuse_many_features,
     splitting_pays,
 )
+from .table import BY_GROUPS, ON_DASK, solver_at
 
-#: Options of each solver and the smallest value they may have.
-OPTIONS: dict[str, dict[str, int]] = {
-    "shards": {"lanes": 1, "slices": 1, "save_every": 1},
-    "rounds": {"groups": 1, "slices": 1, "passes": 1, "save_every": 1},
-    "averaging": {"groups": 1, "slices": 1, "passes": 1, "save_every": 1},
-    "classes": {"groups": 1, "passes": 1, "save_every": 1},
-    "splitting": {"lanes": 1, "passes": 1, "save_every": 1},
-}
-SAVE_EVERY = 10
 #: Multiply-adds that a task should have: Dask spends about 2 ms on a task and 20 on a barrier ...
 TASK_WORK = 4e7
 #: ... of which the splitting solver has five in a row for every pass: 2,000,000 x 256 on two
@@ -133,27 +116,6 @@ class DaskPlan:
         )
 
 
-def check_dask_options(solver: str, options: Mapping[str, Any] | None) -> dict[str, int]:
-    """The options given, each checked against those that the solver has."""
-    known = OPTIONS[solver]
-    for name, value in dict(options or {}).items():
-        if name not in known:
-            raise ValueError(
-                f"solver_options has {name!r}, which solver={solver!r} does not know; use "
-                + ", ".join(map(repr, known))
-                + "."
-            )
-        if (
-            not isinstance(value, int | np.integer)
-            or isinstance(value, bool)
-            or value < known[name]
-        ):
-            raise ValueError(
-                f"solver_options[{name!r}] is {value!r}; use an integer of {known[name]} or more."
-            )
-    return {name: int(value) for name, value in dict(options or {}).items()}
-
-
 def make_dask_plan(
     *,
     n: int,
@@ -184,7 +146,8 @@ def make_dask_plan(
     # Only dense rows have a scale. Options are those of shards: who gives one wants it.
     is_free = solver == "auto" and not options and scale is not None
     has_second = is_free and chosen == "shards" and d <= SPLITTING_FEATURES
-    given = check_dask_options(chosen, options)
+    row = solver_at(chosen, ON_DASK, formulation)
+    given = {name: value for name, value in row.chosen(options).items() if value is not None}
     if chosen == "splitting":
         refuse_many_features(d, instead="shards")
         lanes = given.get("lanes", split_lanes((nnz + n) * k))
@@ -211,7 +174,7 @@ def make_dask_plan(
         lanes=lanes, slices=slices, groups=groups, rho=stiffness(visits, mean_square, tau),
         square=cost_square + tau**2,
         passes=given.get("passes", PASSES if chosen == "splitting" else 1),
-        save_every=given.get("save_every", SAVE_EVERY),
+        save_every=given["save_every"],
         then="splitting" if has_second else None,
     )  # fmt: skip
 
@@ -235,11 +198,6 @@ def choose_solver(solver: str, formulation: str, model_bytes: int, room: int) ->
         if able is None or model_bytes <= room:
             return "shards", "rows in chunks, and W fits a worker"
         return able, f"W of {model_bytes / 2**20:,.0f} MiB is cut by classes"
-    if solver not in ("shards", "splitting", able):
-        use = "'shards'" if able is None else f"'shards' or {able!r}"
-        raise ValueError(
-            f"solver={solver!r} does not solve {formulation} on Dask; use solver={use}, or 'auto'."
-        )
     return solver, f"asked for by solver={solver!r}"
 
 
@@ -268,19 +226,3 @@ def round_slices(work: int, groups: int, n_weights: int) -> int:
     pairs = max(1, groups * (groups - 1) // 2)
     least = VISIT_WORK + VISIT_WEIGHT_WORK * n_weights * min(2, groups) / max(1, groups)
     return int(np.clip(work / (pairs * least), 1, ROUND_SLICES))
-
-
-def make_solver(plan: DaskPlan, rows: Rows, seed: int, run: str) -> Solver:
-    """The object that builds the graphs of a plan."""
-    if plan.solver == "shards":
-        rows = join_chunks(rows, plan.blocks, run)
-        return Shards(rows, plan.formulation, plan.lanes, plan.slices, seed, plan.rho, run)
-    if plan.solver == "splitting":
-        return ChunkedSplitting(rows, plan.formulation, plan.lanes, plan.passes, plan.square, run)
-    if plan.solver == "rounds":
-        return Rounds(
-            rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes, rho=plan.rho
-        )
-    if plan.solver == "averaging":
-        return Averaging(rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes)
-    return Classes(rows, plan.groups, (seed,), run, passes=plan.passes)

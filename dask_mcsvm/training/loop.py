@@ -152,7 +152,7 @@ class Run:
     save_every : int, optional
         Epochs between two saves; None where nothing is saved.
     is_kept : bool
-        Whether somebody will read what is saved when the fit is over.
+        Whether what is saved is read after the fit is over.
     stops_by_gap : bool
         Whether a certified gap of at most tol ends the fit.
     absolute : float

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers.standardized import DenseStandardized
+from dask_mcsvm.data.row_source import RowScale
 
-SOLVERS: tuple[str, ...] = ("sdm", "splitting")
-#: Solvers by class groups, each of one formulation, and all that work on Dask.
-BY_GROUPS = tuple(form.group_solver for form in FORMULATIONS.values() if form.group_solver)
-DASK_SOLVERS: tuple[str, ...] = ("shards", *BY_GROUPS, "splitting")
-#: Out of core, for independent classes.
-EARLY_SHRINK = "early_shrink"
+from .table import EARLY_SHRINK, IN_MEMORY, solver_at
+
 #: A d x d float64 matrix is 128 MiB then, and its inverse takes seconds.
 SPLITTING_FEATURES = 4096
-SCHEDULES: tuple[str, ...] = ("adaptive", "shrink", "uniform")
-STOPS: tuple[str, ...] = ("gap", "violation")
-
-
 #: When `auto` begins with the splitting solver: its matrices take no longer than so many epochs of
 #: sdm, which would otherwise be tried first; and a part common to all rows is so long in units of
 #: 1/C, and so large a share of the rows' squares. Steps of one row at a time undo each other along
@@ -37,36 +27,6 @@ TRIAL, COMMON_LENGTH, COMMON_SHARE = 20.0, 30.0, 0.5
 #: Of the splitting solver: rows per feature of a Gram matrix, and how much less a multiply-add of
 #: such a matrix or of its inverse costs than one of an epoch.
 GRAM_ROWS, MATRIX_RATE = 4, 8
-#: Values of standardized rows that exist at a time.
-SCALED_VALUES = 2**20
-
-
-class RowScale(NamedTuple):
-    """How large dense rows are, in units of 1/C: what slows steps of one row at a time."""
-
-    common: float  # C ‖mean row‖²
-    square: float  # C times the mean of ‖x_i‖²
-
-
-def row_scale(X: npt.NDArray[Any] | DenseStandardized, cost: float) -> RowScale | None:
-    """How large dense rows are, times their mean cost; None if all are zero."""
-    if isinstance(X, DenseStandardized):
-        return _standardized_scale(X, cost)
-    square = float(np.einsum("ij,ij->", X, X, dtype=np.float64)) / X.shape[0]
-    mean = X.mean(axis=0, dtype=np.float64)
-    return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
-
-
-def _standardized_scale(X: DenseStandardized, cost: float) -> RowScale | None:
-    """The same of rows that are made a few at a time."""
-    n, square, total = X.shape[0], 0.0, np.zeros(X.shape[1])
-    step = max(1, SCALED_VALUES // X.shape[1])
-    for first in range(0, n, step):
-        rows = X[first : first + step].block()
-        square += float(np.einsum("ij,ij->", rows, rows, dtype=np.float64))
-        total += rows.sum(axis=0, dtype=np.float64)
-    mean = total / n
-    return RowScale(cost * float(mean @ mean), cost * square / n) if square > 0 else None
 
 
 def matrix_epochs(n: int, d: int, k: int) -> float:
@@ -128,30 +88,6 @@ class Plan:
         )
 
 
-#: Options of the solvers in memory: the default first, then what else is accepted.
-OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "sdm": {"schedule": (None, *SCHEDULES), "cooling": (True, False), "stop": STOPS},
-    "splitting": {},
-}
-
-
-def check_solver_options(solver: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of a solver with defaults filled in; unknown names and values are refused."""
-    allowed = OPTIONS["sdm" if solver == "auto" else solver]
-    chosen = {name: values[0] for name, values in allowed.items()}
-    for name, value in dict(options or {}).items():
-        if name not in allowed:
-            known = "use " + ", ".join(repr(key) for key in allowed) if allowed else "leave it out"
-            raise ValueError(
-                f"solver_options has {name!r}, which solver={solver!r} does not know; {known}."
-            )
-        if value not in allowed[name]:
-            accepted = ", ".join(repr(item) for item in allowed[name])
-            raise ValueError(f"solver_options[{name!r}] is {value!r}; use one of {accepted}.")
-        chosen[name] = value
-    return chosen
-
-
 def refuse_many_features(d: int, *, instead: str) -> None:
     """An error where the splitting solver's matrices would take too much room."""
     if d > SPLITTING_FEATURES:
@@ -176,14 +112,15 @@ def make_plan(
     scale: RowScale | None = None,
 ) -> Plan:
     """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose."""
-    settings = check_solver_options(solver, options)
+    asked, row = solver, solver_at("sdm" if solver == "auto" else solver, IN_MEMORY)
+    settings = row.chosen(options, asked)
     if solver == "splitting":
         refuse_many_features(d, instead="sdm")
     kind = "sparse" if is_sparse else "dense"
     chosen, reason, then = solver, f"asked for by solver={solver!r}", None
     if solver == "auto":
         # Options are those of sdm: who gives one wants it.
-        is_free = settings == check_solver_options("sdm", None)
+        is_free = settings == row.chosen(None)
         why = splitting_pays(n, d, k, scale) if is_free else None
         chosen, reason = ("splitting", why) if why else ("sdm", f"{kind} rows in memory")
         if is_free and not is_sparse and not why and d <= SPLITTING_FEATURES:

@@ -77,20 +77,19 @@ class Runner(Protocol):
         """Have every process that runs graphs, also a later one, do some work before others."""
 
     def spent(self) -> Spent:
-        """Of all workers since they were started; nothing where nobody counts it."""
+        """Of all workers since they were started; empty where it is not counted."""
 
     @property
     def memory(self) -> int:
         """Bytes of all workers together."""
 
+    def room_for_rows(self, memory_limit: int | None) -> float:
+        """Bytes of rows that may stay in memory between epochs."""
+        return RESIDENT_SHARE * min(memory_limit or self.memory, self.memory)
+
     @property
     def is_local(self) -> bool:
         """Whether everything that runs graphs sees this machine's folders."""
-
-
-def room_for_rows(runner: Runner, memory_limit: int | None) -> float:
-    """Bytes of rows that may stay in memory between epochs."""
-    return RESIDENT_SHARE * min(memory_limit or runner.memory, runner.memory)
 
 
 def find_runner() -> Runner:
@@ -129,7 +128,7 @@ class LocalRunner(Runner):
 
     def run(self, graph: Graph, hold: Keys, fetch: Keys, places: Places = NO_PLACES) -> list[Any]:
         known = {key: DataNode(key, value) for key, value in self.held.items()}
-        # Threads would run all of it, also what nobody asked for.
+        # Threads would run all of it, also what is not fetched.
         needed, _ = cull({**graph, **known}, [*hold, *fetch])
         values = list(self.get(needed, [*hold, *fetch]))
         self.held.update(zip(hold, values, strict=False))

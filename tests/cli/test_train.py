@@ -146,7 +146,8 @@ def test_bad_input_is_one_sentence(refuses, data):
             "train.zarr",
             "--solver",
             "rounds",
-        ): "--solver rounds does not solve crammer_singer on Dask; use --solver shards, or 'auto'.",
+        ): "--solver rounds solves weston_watkins, not crammer_singer; use "
+        "--formulation weston_watkins, or --solver auto.",
         (
             "train.zarr",
             "--gamma",

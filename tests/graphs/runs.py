@@ -10,8 +10,7 @@ from dask.local import get_sync
 
 from dask_mcsvm.data.rows import row_blocks
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.graphs.averaging import Averaging
-from dask_mcsvm.graphs.classes import Classes
+from dask_mcsvm.graphs.independent_groups import Averaging, Classes
 from dask_mcsvm.graphs.rounds import Rounds
 
 GROUPS = ((0, 3), (1, 5), (2, 4))

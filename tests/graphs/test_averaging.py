@@ -6,7 +6,7 @@ from graphs.runs import Run, Toy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_mcsvm.graphs.averaging import FAN_IN, Averaging
+from dask_mcsvm.graphs.independent_groups import FAN_IN, Averaging
 
 
 def epoch_of(n_groups=3, *, chunks=(5, 0, 7), slices=4):

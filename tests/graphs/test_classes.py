@@ -2,7 +2,7 @@
 
 from graphs.runs import Run, Toy
 
-from dask_mcsvm.graphs.classes import Classes
+from dask_mcsvm.graphs.independent_groups import Classes
 
 
 def test_groups_know_nothing_of_each_other():

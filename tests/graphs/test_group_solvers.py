@@ -9,8 +9,7 @@ from graphs.runs import NAMES, Run, Toy
 from reference import solve
 
 from dask_mcsvm.formulations import Tally
-from dask_mcsvm.graphs.averaging import Averaging
-from dask_mcsvm.graphs.classes import Classes
+from dask_mcsvm.graphs.independent_groups import Averaging, Classes
 from dask_mcsvm.graphs.rounds import Rounds
 from dask_mcsvm.solvers.groups.blocks import GroupWeights, RoundWeights, Side
 

@@ -136,7 +136,7 @@ def test_bad_chunks_are_refused():
         LaRankSVC().fit(da.from_array(bad, chunks=(35, 4)), LAZY_Y)
     with pytest.raises(ValueError, match=r"^X has 120 rows and y has 10; pass one per row\.$"):
         LaRankSVC().fit(LAZY_X, LAZY_Y[:10])
-    with pytest.raises(ValueError, match="a classifier needs rows of at least two classes"):
+    with pytest.raises(ValueError, match="needs rows of positive weight of at least two classes"):
         LaRankSVC().fit(LAZY_X, 0 * LAZY_Y)
     weight = np.ones(120)
     weight[80] = -1

@@ -136,7 +136,7 @@ def test_epochs_reach_the_reference_optimum(formulation, csr, tau, gathered):
     toy = Toy(csr=csr, tau=tau, zero_rows=2 * csr)  # an empty chunk, chunks without some classes
     _, best = solve(formulation, toy.Z, toy.y, toy.C, toy.k)
     steps = Steps(toy, formulation, passes=1, gathered=gathered)
-    phases = steps.until(1e-8, 800)
+    phases = steps.until(1e-8, 1500)  # of one product each
     asked = {EVALUATE, GATHER} if gathered else {EVALUATE, SAMPLE, PRODUCT}
     assert set(phases) == asked
     bounds = steps.certify(0)

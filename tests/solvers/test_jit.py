@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dask_mcsvm
+from dask_mcsvm.solvers.kernels import cache_folder
+from dask_mcsvm.solvers.kernels.jit import APART, apart, kernel
+from dask_mcsvm.solvers.sdm.sweeps import make_scratch
 
 PROGRAM = """
 import sys
@@ -87,3 +91,32 @@ def test_a_temporary_folder_takes_the_cache(package):
     assert run(package, temporary) == SAID.format(
         "every process compiles it anew, which takes up to a minute"
     )
+
+
+def test_a_change_of_any_kernel_is_another_cache(tmp_path, monkeypatch):
+    copied = tmp_path / "solvers"
+    shutil.copytree(Path(cache_folder.__file__).parents[1], copied)
+    monkeypatch.setattr(cache_folder, "__file__", str(copied / "kernels" / "cache_folder.py"))
+    stamps = {cache_folder._stamp()}
+    for name in ("kernels/steps.py", "larank/steps.py", "splitting/prox.py"):
+        (copied / name).write_text((copied / name).read_text() + "#")
+        stamps.add(cache_folder._stamp())
+    assert len(stamps) == 4
+
+
+@kernel
+def where_two_arrays_are(size):
+    one, two = apart(size, np.float32), apart(size, np.float64)
+    return one.ctypes.data, two.ctypes.data
+
+
+def test_working_space_is_far_from_all_else():
+    """Where small arrays lie next to each other, sums would be rounded otherwise."""
+    arrays = make_scratch(3, np.dtype(np.float32))
+    places = sorted(array.ctypes.data for array in arrays)
+    assert min(np.diff(places)) >= 4 * APART
+    assert abs(np.subtract(*where_two_arrays_are(3))) >= 4 * APART
+    for array in arrays:  # the allocator's own blocks before and behind it belong to the array
+        base = array.base
+        assert array.ctypes.data - base.ctypes.data >= 4 * APART
+        assert base.nbytes - array.nbytes >= 8 * APART

@@ -6,9 +6,10 @@ import scipy.sparse as sp
 from reference import solve
 from solvers.small import NAMES, clusters, fit, scaled_C, specification, with_constant
 
+from dask_mcsvm.data.row_source import RowScale
 from dask_mcsvm.solvers.splitting import Splitting, newton, products, rules
 from dask_mcsvm.solvers.splitting import run as in_memory
-from dask_mcsvm.training import Problem, RowScale, make_plan, train
+from dask_mcsvm.training import Problem, make_plan, train
 
 every_formulation = pytest.mark.parametrize("name", NAMES)
 

@@ -20,9 +20,9 @@ from dask_mcsvm.training import DatasetSource
 from dask_mcsvm.training.runs import block_minimization
 from dask_mcsvm.training.runs import budget as budget_module
 from dask_mcsvm.training.runs.block_minimization import (
-    check_block_options,
     train_block_minimization,
 )
+from dask_mcsvm.training.table import BY_CHUNKS, solver_at
 
 #: With this much the problems here take several blocks, and variables go to disk.
 LITTLE = 56_500
@@ -205,17 +205,17 @@ def test_it_ends_certified_at_max_epochs_and_when_called_back():
         (
             {"slices": 2},
             "solver_options has 'slices', which solver='shards' within a memory_limit does not "
-            "know; use 'inner_passes', or leave memory_limit out.",
+            "know; use 'inner_passes', 'lanes'.",
         ),
         (
             {"inner_passes": 0},
-            "solver_options['inner_passes'] is 0; use an integer of at least 1.",
+            "solver_options['inner_passes'] is 0; use an integer of 1 or more.",
         ),
     ],
 )
 def test_unknown_options_are_refused(options, sentence, dataset):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-        check_block_options(options)
+        solver_at("shards", BY_CHUNKS).chosen(options)
     with pytest.raises(ValueError, match=re.escape(sentence)):
         LinearMCSVC(memory_limit="1GB", solver_options=options).fit(dataset.path)
 

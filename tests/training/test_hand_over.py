@@ -9,10 +9,10 @@ from sklearn.datasets import load_wine
 from training.sets import lazy, weights
 
 from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.data.row_source import RowScale
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.storage import Checkpoint
 from dask_mcsvm.training.dask_plan import make_dask_plan, second_plan
-from dask_mcsvm.training.plan import RowScale
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,11 @@ from dask_mcsvm.storage import write_dataset
 from dask_mcsvm.training import (
     ArraySource,
     DatasetSource,
-    check_early_shrink_options,
     train_early_shrink,
 )
 from dask_mcsvm.training.runs import budget as budget_module
 from dask_mcsvm.training.runs.active_rows import ActiveStore, by_class, join
+from dask_mcsvm.training.table import BY_CHUNKS, solver_at
 
 KINDS = [(False, "float64"), (True, "float32")]
 every_kind = pytest.mark.parametrize(("csr", "dtype"), KINDS, ids=["dense-64", "csr-32"])
@@ -209,16 +209,16 @@ def test_tol_zero_runs_to_max_epochs():
             "solver_options has 'cooling', which solver='early_shrink' does not know; "
             "use 'certify', 'inner_passes'.",
         ),
-        ({"certify": 1}, "solver_options['certify'] is 1; use True or False."),
+        ({"certify": 1}, "solver_options['certify'] is 1; use one of True, False."),
         (
             {"inner_passes": 0},
-            "solver_options['inner_passes'] is 0; use an integer of at least 1, or None.",
+            "solver_options['inner_passes'] is 0; use an integer of 1 or more, or None.",
         ),
     ],
 )
 def test_unknown_options_are_refused(options, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-        check_early_shrink_options(options)
+        solver_at("early_shrink", BY_CHUNKS).chosen(options)
 
 
 # -- the active store ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_mcsvm.solvers.kernels.jit import by_type, kernel, part
+from dask_mcsvm.solvers.kernels.jit import apart, by_type, kernel, part
 from dask_mcsvm.solvers.kernels.rows import row_scores, row_scores_of, row_update
 from dask_mcsvm.solvers.kernels.steps import CS, OVR, WW, box_violation
 from dask_mcsvm.solvers.sdm.sweeps import Data, make_scratch
@@ -194,7 +194,7 @@ def settle_zero_rows(data: Data, alpha, own):
 @kernel
 def add_own_scores(rows, y, tau, W, own):
     """own[i] = w_y·x_i in float64 for the rows whose class is among the columns of W (y >= 0)."""
-    s = np.empty(W.shape[1])
+    s = apart(W.shape[1], np.float64)
     for i in range(y.size):
         if y[i] >= 0:
             row_scores(rows, i, W, tau, s)
@@ -248,7 +248,7 @@ def add_group_losses(loss, rows, y, tau, W, own, rivals):
     Crammer-Singer ``rivals`` is the largest score of a rival and ``own`` is filled where y >= 0;
     for the others ``rivals`` is a sum of hinges, and Weston-Watkins reads ``own``.
     """
-    s = np.empty(W.shape[1])
+    s = apart(W.shape[1], np.float64)
     for i in range(y.size):
         row_scores(rows, i, W, tau, s)
         rivals[i] = group_loss(loss, s, y[i], own, i, rivals[i])

@@ -54,7 +54,7 @@ class Meeting:
 
 
 @dataclass
-class Table:
+class GroupRows:
     """The rows of one group while they are visited, against the columns of both groups."""
 
     data: Data
@@ -104,7 +104,7 @@ def turns(orders: Sequence[npt.NDArray[np.intp]]) -> Iterator[tuple[int, npt.NDA
         yield from enumerate(portions)
 
 
-def meet(
+def solve_pair(
     groups: Sequence[RoundWeights],
     duals: PairDuals,
     rows: Sequence[RowBlock | None],
@@ -123,7 +123,7 @@ def meet(
     theta = meeting.theta if tau != 0 else 1.0
     W = np.concatenate([group.W for group in groups], axis=1)
     trade = Trade(theta, all_bias(groups))
-    tables = seated(groups, duals, rows, classes, tau, theta, meeting.step)
+    tables = load_rows(groups, duals, rows, classes, tau, theta, meeting.step)
     tools = Tools(duals.average.copy(), np.empty(0, W.dtype), make_scratch(W.shape[1], W.dtype))
     done, visited = Tally(), 0
     trade.open(W)
@@ -138,7 +138,7 @@ def meet(
             visited += order.size
     trade.close(W)
     tally = (done.gain + trade.owed, done.violation, done.work)
-    return risen(groups, duals, tables, W, trade.bias, tools.average, tally, meeting)
+    return collect(groups, duals, tables, W, trade.bias, tools.average, tally, meeting)
 
 
 class Trade:
@@ -165,7 +165,7 @@ class Trade:
         self.bias = self.bias + moved
 
 
-def seated(
+def load_rows(
     groups: Sequence[RoundWeights],
     duals: PairDuals,
     rows: Sequence[RowBlock | None],
@@ -173,7 +173,7 @@ def seated(
     tau: float,
     theta: float,
     step: int,
-) -> list[Table]:
+) -> list[GroupRows]:
     """The rows of both groups, their variables side by side like the columns of W."""
     sizes = [group.W.shape[1] for group in groups]
     (some,) = [block for block in rows if block is not None][:1]
@@ -190,14 +190,16 @@ def seated(
             square=read_only(np.maximum(here.square - (1 - theta) * tau**2, theta * tau**2)),
         )
         alpha = alpha_of(pieces[: len(groups)], sizes, data.C.dtype)
-        tables.append(Table(data, alpha, preference.astype(np.float64), np.empty((data.y.size, 2))))
+        tables.append(
+            GroupRows(data, alpha, preference.astype(np.float64), np.empty((data.y.size, 2)))
+        )
     return tables
 
 
-def risen(
+def collect(
     groups: Sequence[RoundWeights],
     duals: PairDuals,
-    tables: Sequence[Table],
+    tables: Sequence[GroupRows],
     W: npt.NDArray[Any],
     bias: npt.NDArray[np.float64],
     average: npt.NDArray[np.float64],

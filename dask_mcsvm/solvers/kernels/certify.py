@@ -13,7 +13,7 @@ from dask_mcsvm.formulations import FORMULATIONS
 
 from .candidate_classes import screen
 from .dual_variables import alpha_load
-from .jit import bare_by_type, bare_kernel, kernel
+from .jit import apart, bare_by_type, bare_kernel, kernel
 from .rows import row_axpy, row_scores, row_update, row_update_all, updates_all
 from .steps import CS, LLW, WW
 
@@ -131,7 +131,8 @@ def weights_block(loss, rows, y, C, tau, alpha, first, last, W, shift, scratch):
     part of the dual objective that is linear in alpha, of all classes.
     """
     classes, a = scratch.classes, scratch.v
-    narrow, factors, spread = classes.copy(), np.empty(classes.size), np.empty(classes.size)
+    narrow = apart(classes.size, classes.dtype)
+    factors, spread = apart(classes.size, a.dtype), apart(classes.size, a.dtype)
     linear = 0.0
     for i in range(y.size):
         q = alpha_load(alpha, i, y[i], classes, a)
@@ -171,8 +172,9 @@ def finish_block(block, shift, first, W, squares):
 @kernel
 def examine(loss, rows, y, C, tau, alpha, W, start, stop, seen, scratch):
     """Loss and share of the gap of examples start..stop at W, float64, into ``seen`` (n, 2)."""
-    s = np.empty(W.shape[1])
-    sc, spare = np.empty(W.shape[1] + 1), np.empty(W.shape[1] + 1)
+    k = W.shape[1]
+    s = apart(k, np.float64)
+    sc, spare = apart(k + 1, np.float64), apart(k + 1, np.float64)
     for i in range(start, stop):
         q = alpha_load(alpha, i, y[i], scratch.classes, scratch.v)
         repair(loss, scratch.v, q, C[i])

@@ -21,6 +21,7 @@ from functools import cache, partial
 from typing import Any
 
 import numba
+import numpy as np
 from numba.extending import overload, register_jitable
 
 from .cache_folder import spare_cache_folder
@@ -90,3 +91,18 @@ bare_part = register_jitable(**BARE)
 #: alpha, one of the four losses). Callers are kernels; the dispatch costs nothing at run time.
 by_type = partial(overload, jit_options=OPTIONS)  # type: ignore[arg-type]
 bare_by_type = partial(overload, jit_options=BARE)  # type: ignore[arg-type]
+
+#: Numbers before and behind an array of working space: more than any loop takes at a time.
+APART = 512
+
+
+@part
+def apart(size, dtype):
+    """Working space (size,) of a kernel, not filled, far from all others.
+
+    Before a loop over arrays of which it writes one, compiled code compares addresses: where two
+    are nearer than the numbers that it takes at a time, it takes them one by one, and rounds sums
+    otherwise. Small arrays lie next to each other or not as the allocator likes, so that the bytes
+    of a fit would depend on it, and on the thread.
+    """
+    return np.empty(size + 2 * APART, dtype)[APART : APART + size]

@@ -243,7 +243,7 @@ def external_values(run: Any, examples: Examples, order: np.ndarray, out: np.nda
     if run.kernel.name == "precomputed":
         out[:, :P] = X[np.ix_(order, run.patterns.ids[:P])]
         out[:, P:] = X[np.ix_(order, order)]
-        return 0  # nobody computed anything
+        return 0  # nothing was computed
     rows = X[order]
     lacking = np.flatnonzero((out[:, :P] == UNKNOWN).any(axis=1))
     if lacking.size:

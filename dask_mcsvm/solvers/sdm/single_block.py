@@ -1,7 +1,7 @@
-"""Visits by one lane: nobody else changes W meanwhile, so they change it in place.
+"""Visits by one lane: no other lane changes W meanwhile, so they change it in place.
 
 Tasks side by side return what they changed, for a sum. Alone, W is copied once an epoch and the
-change need not be told apart from it.
+change need not be kept apart from it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class OwnWeights:
             self.W[:-1] += self.shift[:-1, None]
             self.shift[:-1] = 0
         own, sums = self.intercept.own, self.before.sums.copy()
-        # Which part of the rise is linear in alpha nobody asks before the next certificate.
+        # Only the total is kept until the next certificate, not its part that is linear in alpha.
         was = self.before.own
         sums[0] += self.dual - self.before.dual + 0.5 * (own @ own - was @ was)
         return self.before._replace(

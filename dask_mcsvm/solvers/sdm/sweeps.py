@@ -20,7 +20,7 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
     alpha_store,
     lists_prefetch,
 )
-from dask_mcsvm.solvers.kernels.jit import bare_by_type, bare_kernel, bare_part, kernel
+from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_kernel, bare_part, kernel
 from dask_mcsvm.solvers.kernels.rows import (
     Shared,
     add_to_all,
@@ -76,13 +76,13 @@ class Frequencies(NamedTuple):
 def make_scratch(k: int, dtype: np.dtype) -> Scratch:
     """Space for lists of up to k + 1 classes."""
     return Scratch(
-        np.empty(k, dtype),
-        np.empty(k + 1, np.int32),
-        np.empty(k + 1, dtype),
-        np.empty(k + 1, dtype),
-        np.empty(k + 1, dtype),
-        np.empty(k + 1),
-        np.zeros(5),
+        apart(k, dtype),
+        apart(k + 1, np.int32),
+        apart(k + 1, dtype),
+        apart(k + 1, dtype),
+        apart(k + 1, dtype),
+        apart(k + 1, np.float64),
+        apart(5, np.float64),
     )
 
 

@@ -19,7 +19,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numba import types
 
-from dask_mcsvm.solvers.kernels.jit import by_type, kernel
+from dask_mcsvm.solvers.kernels.jit import apart, by_type, kernel
 from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, row_axpy, row_dot
 from dask_mcsvm.solvers.kernels.standard_rows import StandardRows, kind_of, standardize
 from dask_mcsvm.solvers.standardized import shift_of
@@ -54,7 +54,7 @@ class CurvedRows(NamedTuple):
 @kernel
 def find_active(loss, b, y, active, free):
     """Write the places of the rows that curve; returns how many; free (k,) += those by class."""
-    classes = np.empty(loss.k, np.int32)
+    classes = apart(loss.k, np.int32)
     count = 0
     for i in range(y.size):
         q = free_classes(loss, b[i], y[i], classes)
@@ -92,7 +92,7 @@ def _curve_some(loss: Any, rows: CurvedRows, P: np.ndarray, first: int) -> np.nd
 @kernel
 def curve(loss, rows, tau, active, y, C, b, P, out):
     """out (k, d + 1) += Σ over active rows of C_i x_i ⊗ J_i (P x_i); sums in the type of out."""
-    classes, t = np.empty(loss.k, np.int32), np.empty(loss.k)
+    classes, t = apart(loss.k, np.int32), apart(loss.k, np.float64)
     number = out.dtype.type
     for i in active:
         q = free_classes(loss, b[i], y[i], classes)
@@ -109,7 +109,7 @@ def free_rows(loss, active, y, C, b, start, members, weights):
 
     start (k + 1,) bounds each class's part of members and weights.
     """
-    classes, place = np.empty(loss.k, np.int32), np.zeros(loss.k + 1, np.int64)
+    classes, place = apart(loss.k, np.int32), np.zeros(loss.k + 1, np.int64)
     for i in active:
         for c in range(free_classes(loss, b[i], y[i], classes)):
             place[classes[c] + 1] += 1
@@ -128,7 +128,7 @@ def free_rows(loss, active, y, C, b, start, members, weights):
 @kernel
 def mean_weights(loss, active, y, C, b, weights):
     """Each active row's share of the mean of the classes' blocks."""
-    classes = np.empty(loss.k, np.int32)
+    classes = apart(loss.k, np.int32)
     for place in range(active.size):
         i = active[place]
         q = free_classes(loss, b[i], y[i], classes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_mcsvm.solvers.kernels.jit import by_type, kernel, part
+from dask_mcsvm.solvers.kernels.jit import apart, by_type, kernel, part
 from dask_mcsvm.solvers.kernels.steps import CS, LLW, OVR, WW, clipped_sum_root, simplex_threshold
 
 
@@ -269,7 +269,7 @@ def prox_rows(loss, S, fixed, penalty, y, C, b, Cb, out):
     one it was split into.
     """
     k = loss.k
-    v, u = np.empty(k), np.empty(k)
+    v, u = apart(k, np.float64), apart(k, np.float64)
     primal, linear, worst = 0.0, 0.0, 0.0
     for i in range(y.size):
         shifted(loss, S, S, 0.0, fixed, penalty, i, v)
@@ -285,7 +285,7 @@ def prox_rows(loss, S, fixed, penalty, y, C, b, Cb, out):
 def slope(loss, S, T, t, fixed, penalty, y, C):
     """-Σ C_i b_i·t_i at S + t T: the derivative along T of the smoothed losses of these rows."""
     k = loss.k
-    v, u, b = np.empty(k), np.empty(k), np.empty(k)
+    v, u, b = apart(k, np.float64), apart(k, np.float64), apart(k, np.float64)
     total = 0.0
     for i in range(y.size):
         shifted(loss, S, T, t, fixed, penalty, i, v)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.jit import apart, kernel
 from dask_mcsvm.solvers.kernels.rows import read_only
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 
@@ -207,7 +207,7 @@ def weigh_sample(loss, active, y, C, b, wanted, chances, weights):
     wanted (k,) or (1,): the share of a class's rows that are needed, or of all rows' free classes.
     weights (rows, classes), or (rows, 1) for the mean of the blocks.
     """
-    classes = np.empty(loss.k, np.int32)
+    classes = apart(loss.k, np.int32)
     shared = wanted.size == 1
     for place in range(active.size):
         i = active[place]

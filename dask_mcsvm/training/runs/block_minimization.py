@@ -13,39 +13,17 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from dask_mcsvm.data.block_source import DatasetSource, Source
+from dask_mcsvm.data.row_source import DatasetSource, Source
 from dask_mcsvm.training.loop import Fit, Loop, OnEpoch
+from dask_mcsvm.training.table import BY_CHUNKS, solver_at
 
 from .block_state import WAITING_SHARE, BlockMinimization, ShardStore, blocks_that_fit
 from .budget import chunk_bytes, make_block_budget, returning_freed_memory
 
-#: Passes over a block while it is in memory: half of the passes over the disk that one takes, for
-#: about the same work (news20_bydate in two blocks: 9 passes and 19 epochs; 19 and 20 with one).
-INNER_PASSES = 2
 #: Bytes of a chunk of a dataset with its variables: blocks are drawn from many chunks, so that no
 #: two passes have the same. With one chunk to a block (147,000 rows of file names, 58 classes, nine
 #: blocks, gap 1e-2) a fit takes 34 epochs; with two 16, with four to sixteen 14, in memory 6.
 CHUNK_BYTES = 2 << 20
-
-
-def check_block_options(options: Mapping[str, Any] | None) -> int:
-    """The number of inner passes; other names and values are refused."""
-    given = dict(options or {})
-    for name in given:
-        if name not in ("inner_passes", "lanes"):
-            raise ValueError(
-                f"solver_options has {name!r}, which solver='shards' within a memory_limit does "
-                "not know; use 'inner_passes', or leave memory_limit out."
-            )
-    passes = given.get("inner_passes", INNER_PASSES)
-    whole = isinstance(passes, int | np.integer) and not isinstance(passes, bool)
-    if not whole or passes < 1:
-        raise ValueError(
-            f"solver_options['inner_passes'] is {passes!r}; use an integer of at least 1."
-        )
-    return int(passes)
 
 
 def cut_to_chunks(source: DatasetSource, formulation: str) -> DatasetSource:
@@ -126,7 +104,7 @@ def train_block_minimization(
     """
     from dask_mcsvm.storage import Checkpoint, Scratch  # zarr: imported when it is needed
 
-    inner_passes = check_block_options(options)
+    inner_passes = solver_at("shards", BY_CHUNKS).chosen(options)["inner_passes"]
     budget = make_block_budget(source, memory_limit, formulation)
     with ExitStack() as stack:
         if memory_limit is not None:

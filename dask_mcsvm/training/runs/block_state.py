@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_mcsvm.data.block_source import Source, read_ahead
+from dask_mcsvm.data.row_source import Source, read_ahead
 from dask_mcsvm.data.rows import make_block
 from dask_mcsvm.formulations import FORMULATIONS, relative_gap
 from dask_mcsvm.progress import Meter

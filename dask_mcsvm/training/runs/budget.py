@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_mcsvm.data.block_source import Source
+from dask_mcsvm.data.row_source import Source
 from dask_mcsvm.formulations import FORMULATIONS
 
 #: Copies of a chunk at one time: the one at work, the next being read (as stored, and decoded),

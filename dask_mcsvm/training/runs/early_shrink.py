@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_mcsvm.data.block_source import Source
+from dask_mcsvm.data.row_source import Source
 from dask_mcsvm.formulations import relative_gap
 from dask_mcsvm.training.loop import COUNTED, Advance, Fit, Loop, OnEpoch, Run
-from dask_mcsvm.training.plan import EARLY_SHRINK
+from dask_mcsvm.training.table import BY_CHUNKS, EARLY_SHRINK, solver_at
 
 from .budget import make_budget, returning_freed_memory
 from .passes import EarlyShrink
@@ -41,30 +41,6 @@ SLACK, DROP = 0.5, 1.0
 REDUCTION = 0.01
 #: Look at everything again after so many passes over the active rows.
 PHASE_PASSES = 25
-
-OPTIONS: dict[str, Any] = {"certify": True, "inner_passes": None}
-
-
-def check_early_shrink_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Options with defaults filled in; unknown names and values are refused."""
-    chosen = dict(OPTIONS)
-    for name, value in dict(options or {}).items():
-        if name not in OPTIONS:
-            known = ", ".join(map(repr, OPTIONS))
-            raise ValueError(
-                f"solver_options has {name!r}, which solver='early_shrink' does not know; "
-                f"use {known}."
-            )
-        chosen[name] = value
-    if not isinstance(chosen["certify"], bool):
-        raise ValueError(f"solver_options['certify'] is {chosen['certify']!r}; use True or False.")
-    passes = chosen["inner_passes"]
-    whole = isinstance(passes, int | np.integer) and not isinstance(passes, bool)
-    if passes is not None and not (whole and passes >= 1):
-        raise ValueError(
-            f"solver_options['inner_passes'] is {passes!r}; use an integer of at least 1, or None."
-        )
-    return chosen
 
 
 def train_early_shrink(
@@ -146,7 +122,7 @@ def train_early_shrink(
     """
     from dask_mcsvm.storage import Checkpoint, Scratch  # zarr: imported when it is needed
 
-    chosen = check_early_shrink_options(options)
+    chosen = solver_at(EARLY_SHRINK, BY_CHUNKS).chosen(options)
     budget = make_budget(source, memory_limit, n_jobs)
     radius = source.radius() or 1.0 if tau == "radius" else float(tau)
     with ExitStack() as stack:

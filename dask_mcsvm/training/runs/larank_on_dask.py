@@ -17,9 +17,9 @@ from dask.task_spec import DataNode, Task, TaskRef
 from dask_mcsvm.graphs.larank import MODEL, Passed, Visits
 from dask_mcsvm.solvers.larank import Aim, Kernel, LaRank
 from dask_mcsvm.storage import Checkpoint
-from dask_mcsvm.training.dask_plan import SAVE_EVERY
 from dask_mcsvm.training.loop import Advance, Fit, Loop, OnEpoch
 from dask_mcsvm.training.runner import Runner
+from dask_mcsvm.training.table import SAVE_EVERY
 
 from .larank import relative
 from .on_dask import DaskProblem, DaskRun, _naming
@@ -134,10 +134,10 @@ class DaskLaRankRun(DaskRun):
         problem, source = self.problem, self.problem.source
         kind = "linear" if plan.parameters["kernel"].name == "linear" else "rbf"
         is_sparse = plan.parameters["is_sparse"]
-        dtype, layout = problem.dtype.name, "csr" if is_sparse else "dense"
+        dtype, layout = source.dtype.name, "csr" if is_sparse else "dense"
         work = partial(warm_up, kind=kind, dtype=dtype, is_sparse=is_sparse)
         self.runner.prepare(f"larank-{kind}-{dtype}-{layout}", work)
-        rows = source.rows(problem.factors, dtype=problem.dtype, tau=0.0, run=run_id, all_rows=True)
+        rows = source.rows(problem.C, tau=0.0, run=run_id, all_rows=True)
         parameters = plan.parameters | {"seed": self.seed}
         graphs = Visits(rows, parameters, plan.aim, plan.shuffle, run_id)
         self.rows_graph = dict(graphs.data)

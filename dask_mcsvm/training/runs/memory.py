@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_mcsvm.training.loop import Advance, Fit, Loop, OnEpoch, Problem, Run
 from dask_mcsvm.training.plan import Plan
+from dask_mcsvm.training.table import IN_MEMORY, solver_at
 
 if TYPE_CHECKING:
     from dask_mcsvm.solvers.duals import Duals
@@ -59,7 +60,7 @@ class MemoryRun(Run):
 
     def begin(self) -> None:
         problem = self.problem
-        self.state = solver_class(self.solver)(
+        self.state = solver_at(self.solver, IN_MEMORY).make()(
             problem.rows, problem.y, problem.C, n_classes=problem.n_classes,
             formulation=problem.formulation, tau=problem.tau, seed=self.seed, n_jobs=self.n_jobs,
             start=self.start,
@@ -92,17 +93,6 @@ class MemoryRun(Run):
     def model(self) -> dict[str, Any]:
         duals = self.state.duals()
         return {"W": self.state.W, "alpha": duals, "dual_density": duals.density}
-
-
-def solver_class(name: str) -> Any:
-    """What runs the epochs of a solver; numba is imported when something is solved."""
-    if name == "splitting":
-        from dask_mcsvm.solvers.splitting import Splitting
-
-        return Splitting
-    from dask_mcsvm.solvers.sdm.run import SequentialDual
-
-    return SequentialDual
 
 
 def certify_primal(problem: Problem, W: np.ndarray, n_jobs: int = 1) -> float:

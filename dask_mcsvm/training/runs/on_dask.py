@@ -18,6 +18,7 @@ from dask.delayed import delayed
 from dask.local import get_sync
 from dask.task_spec import Task, TaskRef
 
+from dask_mcsvm.data.lazy_source import LazySource
 from dask_mcsvm.data.rows import Graph, Key, row_blocks
 from dask_mcsvm.errors import CheckpointError, ClusterLostError, FitInterrupted, WorkersKilledError
 from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally, relative_gap
@@ -27,10 +28,10 @@ from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import Solver, Stage, State, load_state, save_state
 from dask_mcsvm.solvers.duals import DENSE_CLASSES, has_lists
 from dask_mcsvm.storage import Checkpoint, Scratch, absolute_path, remove_parts, restoring
-from dask_mcsvm.training.dask_plan import WHOLE_MODEL, DaskPlan, make_solver, second_plan
-from dask_mcsvm.training.lazy_source import LazySource
+from dask_mcsvm.training.dask_plan import WHOLE_MODEL, DaskPlan, second_plan
 from dask_mcsvm.training.loop import COUNTED, Advance, Fit, Loop, OnEpoch, Run
-from dask_mcsvm.training.runner import LocalRunner, Runner, room_for_rows
+from dask_mcsvm.training.runner import LocalRunner, Runner
+from dask_mcsvm.training.table import ON_DASK, solver_at
 
 # Where state is kept, and what of it serves another fit -------------------------------------------
 
@@ -92,16 +93,15 @@ class DaskProblem:
     """What is to be solved: chunks of rows, and what each costs."""
 
     source: LazySource
-    factors: np.ndarray  # (k,) C times the class weight
+    C: float
     formulation: str
     tau: float
-    dtype: np.dtype[Any]
 
     @property
     def primal_at_zero(self) -> float:
         """P(0), which the relative gap of Lee-Lin-Wahba is measured by."""
-        total = float(self.factors @ self.source.class_totals)
-        return FORMULATIONS[self.formulation].loss_at_zero(self.factors.size) * total
+        total = self.C * float(self.source.totals.sum())
+        return FORMULATIONS[self.formulation].loss_at_zero(self.source.classes.size) * total
 
     def relative(self, primal: float, dual: float) -> float:
         """The relative duality gap of this problem's formulation."""
@@ -113,11 +113,11 @@ class DaskProblem:
         return {
             "rows": list(source.sizes),
             "columns": source.n_features,
-            "dtype": self.dtype.name,
+            "dtype": source.dtype.name,
             "checksums": [fact.checksum for fact in source.facts],
             "formulation": self.formulation,
             "tau": self.tau,
-            "factors": self.factors.tolist(),
+            "factors": (self.C * source.factors).tolist(),
         }
 
 
@@ -178,7 +178,7 @@ def train_on_dask(
     with ExitStack() as stack:
         store = stack.enter_context(Checkpoint(keeping.place(runner, stack)))
         run = DaskRun(problem, plan, runner, store, seed)
-        run.room = room_for_rows(runner, keeping.memory_limit)
+        run.room = runner.room_for_rows(keeping.memory_limit)
         run.is_kept = bool(keeping.checkpoint or keeping.carry)
         run.model_folder = model_folder
         counted = None
@@ -238,7 +238,7 @@ class DaskRun(Run):
         self.save_every = plan.save_every
         self.state: State = {}
         #: Bytes of rows that may stay in memory between epochs.
-        self.room = room_for_rows(runner, None)
+        self.room = runner.room_for_rows(None)
         #: C over that of the fit whose state this one begins with.
         self.ratio: float | None = None
         #: Where W goes if it is too large for the client.
@@ -313,10 +313,8 @@ class DaskRun(Run):
         self.runner.prepare(
             warm_name(plan, is_sparse=is_sparse), partial(warm_up, plan, is_sparse=is_sparse)
         )
-        rows = problem.source.rows(
-            problem.factors, dtype=problem.dtype, tau=problem.tau, run=run_id
-        )
-        graphs = make_solver(plan, rows, self.seed, run_id)
+        rows = problem.source.rows(problem.C, tau=problem.tau, run=run_id)
+        graphs: Solver = solver_at(plan.solver, ON_DASK).make(plan, rows, self.seed, run_id)
         self.rows_graph = dict(graphs.data)
         if problem.source.n_bytes <= self.room:
             self.runner.run(self.rows_graph, graphs.held, [])
@@ -361,7 +359,7 @@ class DaskRun(Run):
             for key, (_, name) in zip(keys, parts, strict=True)
         }
         columns = self.runner.run({**self.pending, **graph}, [], keys)
-        W = np.empty((self.plan.d + 1, self.plan.k), self.problem.dtype)
+        W = np.empty((self.plan.d + 1, self.plan.k), self.problem.source.dtype)
         for (classes, _), part in zip(parts, columns, strict=True):
             W[:, classes] = part
         return W
@@ -451,7 +449,8 @@ def warm_up(plan: DaskPlan, *, is_sparse: bool) -> None:
         plan, n=k * chunks, d=3, k=k, chunks=chunks, blocks=chunks, lanes=min(plan.lanes, chunks),
         slices=1, groups=halves, passes=1,
     )  # fmt: skip
-    solver, runner = make_solver(toy, rows, 0, "warm"), LocalRunner(get_sync)
+    runner: Runner = LocalRunner(get_sync)
+    solver = solver_at(toy.solver, ON_DASK).make(toy, rows, 0, "warm")
     runner.run(solver.data, solver.held, [])
     stage = solver.start()
     runner.run(stage.graph, list(stage.state.values()), [stage.report])

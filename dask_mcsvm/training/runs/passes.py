@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_mcsvm.data.block_source import Chunk, Source, read_ahead
+from dask_mcsvm.data.row_source import Chunk, Source, read_ahead
 from dask_mcsvm.formulations import half_square
 from dask_mcsvm.progress import Meter
 

@@ -11,10 +11,109 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
+
+from dask_mcsvm.checks import check_range, positive_range
+from dask_mcsvm.solvers.standardized import DenseStandardized
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Dataset
+
+
+#: Values of standardized rows that exist at a time.
+SCALED_VALUES = 2**20
+
+
+class RowSource(Protocol):
+    """Where the rows of a fit come from, wherever they are, and what it must know of them.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (k,)
+        Sorted labels, also those that no row has.
+    features : dict
+        `n_features_in_`, and `feature_names_in_` if X has names.
+    n_given : int
+        Rows that were passed, those of weight 0 included.
+    dtype : dtype
+        float32 or float64: the arithmetic.
+    totals : ndarray of shape (k,)
+        Sum of the weights of each class; a weight is sample_weight times class_weight.
+    """
+
+    @property
+    def classes(self) -> npt.NDArray[Any]: ...
+    @property
+    def features(self) -> dict[str, Any]: ...
+    @property
+    def n_given(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def totals(self) -> npt.NDArray[np.float64]: ...
+    def weight_range(self) -> tuple[float, float]:
+        """The smallest weight above 0, and the largest."""
+
+    def radius(self) -> float:
+        """The largest Euclidean norm of a row."""
+
+    def check_range(self, costs: tuple[float, float], tau: float) -> None:
+        """Refuse costs C_i and rows whose squares the arithmetic cannot hold."""
+
+
+class RowScale(NamedTuple):
+    """How large dense rows are, in units of 1/C: what slows steps of one row at a time."""
+
+    common: float  # C ‖mean row‖²
+    square: float  # C times the mean of ‖x_i‖²
+
+
+def row_scale(X: npt.NDArray[Any] | DenseStandardized, cost: float) -> RowScale | None:
+    """How large dense rows are, times their mean cost; None if all are zero."""
+    if isinstance(X, DenseStandardized):
+        return _standardized_scale(X, cost)
+    square = float(np.einsum("ij,ij->", X, X, dtype=np.float64)) / X.shape[0]
+    mean = X.mean(axis=0, dtype=np.float64)
+    return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
+
+
+def _standardized_scale(X: DenseStandardized, cost: float) -> RowScale | None:
+    """The same of rows that are made a few at a time."""
+    n, square, total = X.shape[0], 0.0, np.zeros(X.shape[1])
+    step = max(1, SCALED_VALUES // X.shape[1])
+    for first in range(0, n, step):
+        rows = X[first : first + step].block()
+        square += float(np.einsum("ij,ij->", rows, rows, dtype=np.float64))
+        total += rows.sum(axis=0, dtype=np.float64)
+    mean = total / n
+    return RowScale(cost * float(mean @ mean), cost * square / n) if square > 0 else None
+
+
+class WeightsByClass(NamedTuple):
+    """Sample weights of each class, arrays of shape (k,)."""
+
+    totals: npt.NDArray[np.float64]
+    lightest: npt.NDArray[np.float64]  # above 0; inf of a class without rows
+    heaviest: npt.NDArray[np.float64]
+
+    def range(self, factors: npt.NDArray[np.float64]) -> tuple[float, float]:
+        """The smallest weight above 0 and the largest, each times the factor of its class."""
+        present = self.totals > 0
+        least, most = (factors * each for each in (self.lightest, self.heaviest))
+        return positive_range(np.concatenate([least[present], most[present]]))
+
+
+def weights_by_class(
+    codes: npt.NDArray[Any], weights: npt.NDArray[np.float64], k: int
+) -> WeightsByClass:
+    """Of rows whose classes are ``codes`` (n,)."""
+    used = weights > 0
+    lightest, heaviest = np.full(k, np.inf), np.zeros(k)
+    np.minimum.at(lightest, codes[used], weights[used])
+    np.maximum.at(heaviest, codes[used], weights[used])
+    totals = np.bincount(codes, weights, minlength=k).astype(np.float64)
+    return WeightsByClass(totals, lightest, heaviest)
 
 
 class Chunk(NamedTuple):
@@ -84,6 +183,8 @@ class DatasetSource:
         The arithmetic; float64 rows keep it by default, all others become float32.
     class_factors : ndarray of shape (n_classes,), optional
         Factor of the weight per class.
+    weights : WeightsByClass, optional
+        Those of the dataset; read from it by default.
 
     Raises
     ------
@@ -94,8 +195,15 @@ class DatasetSource:
     dataset: Dataset
     dtype: np.dtype[Any] = None  # type: ignore[assignment]
     class_factors: np.ndarray | None = None
+    weights: WeightsByClass = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if self.weights is None:
+            codes = self.dataset.read_labels()
+            found = self.dataset.read_weights()
+            found = np.ones(codes.size) if found is None else found
+            by_class = weights_by_class(codes, found, self.n_classes)
+            object.__setattr__(self, "weights", by_class)
         stored = self.dataset.dtype
         chosen = self.dtype or (np.float64 if stored == np.float64 else np.float32)
         object.__setattr__(self, "dtype", np.dtype(chosen))
@@ -126,6 +234,34 @@ class DatasetSource:
     @property
     def row_offsets(self) -> Sequence[int]:
         return self.dataset.row_offsets
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        return self.dataset.classes
+
+    @property
+    def features(self) -> dict[str, Any]:
+        return {"n_features_in_": self.shape[1]}
+
+    @property
+    def n_given(self) -> int:
+        return self.shape[0]
+
+    @property
+    def factors(self) -> npt.NDArray[np.float64]:
+        """Factor of the weight per class, (k,)."""
+        return np.ones(self.n_classes) if self.class_factors is None else self.class_factors
+
+    @property
+    def totals(self) -> npt.NDArray[np.float64]:
+        return self.factors * self.weights.totals
+
+    def weight_range(self) -> tuple[float, float]:
+        return self.weights.range(self.factors)
+
+    def check_range(self, costs: tuple[float, float], tau: float) -> None:
+        norm = self.radius()
+        check_range(costs, norm, tau, self.dtype, are_zero=norm == 0)
 
     def read(self, b: int) -> Chunk:
         X = self.dataset.read_block(b).astype(self.dtype, copy=False)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import dask.array as da
 import numpy as np
@@ -18,8 +18,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
-from dask_mcsvm.checks import check_sparse, nullable_dtype, plain_labels
-from dask_mcsvm.data.lazy_input import (
+from dask_mcsvm.checks import check_range, check_sparse, nullable_dtype, plain_labels
+from dask_mcsvm.storage import Dataset, open_dataset
+
+from .lazy_input import (
     ChunkFacts,
     chunk_costs,
     chunk_facts,
@@ -27,22 +29,33 @@ from dask_mcsvm.data.lazy_input import (
     encode_chunk,
     lazy_rows,
     of_dtype,
+    refuse_labels,
     sortable_labels,
     unique_labels,
     whole_rows,
 )
-from dask_mcsvm.data.rows import Rows, row_blocks, sources
-from dask_mcsvm.storage import Dataset, open_dataset
-
-from .plan import RowScale
-from .runner import Runner, room_for_rows
+from .row_source import RowScale, WeightsByClass
+from .rows import Graph, Rows, row_blocks, sources
 
 Array = npt.NDArray[Any]
 
 
+class Runner(Protocol):
+    """What runs the tasks; here they are only made."""
+
+    def run(self, graph: Graph, hold: Sequence[Any], fetch: Sequence[Any]) -> list[Any]:
+        """The values of ``fetch``; those of ``hold`` stay where they are."""
+
+    def room_for_rows(self, memory_limit: int | None) -> float:
+        """Bytes of rows that may stay in memory."""
+
+
 @dataclass(frozen=True)
 class LazySource:
-    """Row chunks, coded labels and weights, all lazy, and what the first pass found."""
+    """Row chunks, coded labels and weights, all lazy, and what the first pass found.
+
+    The `RowSource` of rows that Dask reads.
+    """
 
     X: Sequence[Delayed]
     codes: Sequence[Delayed]
@@ -53,11 +66,17 @@ class LazySource:
     classes: Array
     facts: Sequence[ChunkFacts]
     columns: Array | None  # names of the features, if all are strings
+    factors: Array  # (k,) class weights
     held: Sequence[Any] = ()  # keys of the chunks that the first pass left in memory
 
     @property
-    def n(self) -> int:
+    def n_given(self) -> int:
         return sum(self.sizes)
+
+    @property
+    def features(self) -> dict[str, Any]:
+        names = {} if self.columns is None else {"feature_names_in_": self.columns}
+        return {"n_features_in_": self.n_features, **names}
 
     @property
     def nnz(self) -> int:
@@ -77,23 +96,27 @@ class LazySource:
         used = sum(int(fact.counts.sum()) for fact in self.facts)
         return sum(fact.square_sum for fact in self.facts) / max(1, used)
 
-    def cost_square(self, factors: Array) -> float:
-        """Mean of ‖x_i‖² by C_i; ``factors`` (k,) is C times the class weight."""
+    @property
+    def cost_square(self) -> float:
+        """Mean of ‖x_i‖² by C_i."""
         squares = np.sum([fact.weighted_squares for fact in self.facts], axis=0)
-        return float(factors @ squares) / float(factors @ self.class_totals)
+        return float(self.factors @ squares) / float(self.totals.sum())
 
-    def row_scale(self, factors: Array) -> RowScale | None:
+    def row_scale(self, C: float) -> RowScale | None:
         """How large dense rows are, times their mean cost; None of rows that are not all dense."""
         sums = [fact.row_sum for fact in self.facts]
         if self.mean_square == 0 or not all(total.size for total in sums):
             return None
         used = max(1, int(self.counts.sum()))
-        mean, cost = sum(sums, np.zeros(1)) / used, float(factors @ self.class_totals) / used
+        mean, cost = sum(sums, np.zeros(1)) / used, C * float(self.totals.sum()) / used
         return RowScale(cost * float(mean @ mean), cost * self.mean_square)
 
-    @property
-    def largest_norm(self) -> float:
+    def radius(self) -> float:
         return max(fact.largest for fact in self.facts)
+
+    def check_range(self, costs: tuple[float, float], tau: float) -> None:
+        norm = self.radius()
+        check_range(costs, norm, tau, self.dtype, are_zero=norm == 0)
 
     @property
     def counts(self) -> Array:
@@ -101,44 +124,42 @@ class LazySource:
         return np.asarray(np.sum([fact.counts for fact in self.facts], axis=0))
 
     @property
-    def class_totals(self) -> Array:
-        """Sum of the sample weights of each class, (k,)."""
-        return np.asarray(np.sum([fact.weights for fact in self.facts], axis=0))
+    def weights_by_class(self) -> WeightsByClass:
+        """Sample weights of each class."""
+        found = [fact.weights for fact in self.facts]
+        return WeightsByClass(
+            np.sum([each.totals for each in found], axis=0),
+            np.min([each.lightest for each in found], axis=0),
+            np.max([each.heaviest for each in found], axis=0),
+        )
 
-    def extreme_costs(self, factors: Array) -> Array:
-        """``factors`` (k,) times the smallest and the largest weight of each class with rows."""
-        present = self.counts > 0
-        lightest = np.min([fact.lightest for fact in self.facts], axis=0)
-        heaviest = np.max([fact.heaviest for fact in self.facts], axis=0)
-        return np.concatenate([(factors * each)[present] for each in (lightest, heaviest)])
+    @property
+    def totals(self) -> Array:
+        """Sum of the weights of each class, (k,)."""
+        return self.factors * self.weights_by_class.totals
+
+    def weight_range(self) -> tuple[float, float]:
+        return self.weights_by_class.range(self.factors)
 
     @property
     def variance(self) -> float:
         """Of all entries of X, rows counted by their weights."""
-        size = self.n_features * float(self.class_totals.sum())
+        size = self.n_features * float(self.weights_by_class.totals.sum())
         total = sum(fact.weighted_sum for fact in self.facts)
         square = sum(float(fact.weighted_squares.sum()) for fact in self.facts)
         return max(0.0, square / size - (total / size) ** 2)
 
-    def rows(
-        self,
-        factors: Array,
-        *,
-        dtype: np.dtype[Any],
-        tau: float,
-        run: str,
-        all_rows: bool = False,
-    ) -> Rows:
-        """The rows as solvers read them; ``factors`` (k,) is C times the class weight."""
+    def rows(self, C: float, *, tau: float, run: str, all_rows: bool = False) -> Rows:
+        """The rows as solvers read them."""
         weights: Sequence[Delayed | None] = self.weights or [None] * len(self.X)
-        shared = delayed(factors)
+        shared = delayed(C * self.factors)
         costs = [
             delayed(chunk_costs, name="costs")(code, w, shared)
             for code, w in zip(self.codes, weights, strict=True)
         ]
         return row_blocks(
             self.X, self.codes, costs, sizes=self.sizes, n_features=self.n_features,
-            n_classes=self.classes.size, dtype=dtype, tau=tau, run=run, all_rows=all_rows,
+            n_classes=self.classes.size, dtype=self.dtype, tau=tau, run=run, all_rows=all_rows,
         )  # fmt: skip
 
 
@@ -154,7 +175,7 @@ def read_source(
 ) -> LazySource:
     """Make one form of all that can be given, and look at every chunk once.
 
-    Chunks that are sure to be few stay in memory, so that nobody has to make them twice.
+    Chunks that are sure to be few stay in memory, so that they are made once.
 
     Parameters
     ----------
@@ -166,19 +187,13 @@ def read_source(
     mixed : bool
         Whether some chunks may be dense and some sparse.
     """
-    columns, room = column_names(X), room_for_rows(runner, memory_limit)
+    columns, room = column_names(X), runner.room_for_rows(memory_limit)
     if isinstance(X, str | os.PathLike | Dataset):
         dataset = X if isinstance(X, Dataset) else open_dataset(X)
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                f"{dataset.path} is a dataset, which has labels and weights of its own; type "
-                "fit(path) without y and sample_weight."
-            )
+        refuse_labels(dataset, y, sample_weight, classes)
         lazy_X, codes = dataset.to_dask()
         weights = dataset.weights_to_dask()
         known = dataset.classes
-        if classes is not None and not np.array_equal(np.unique(classes), known):
-            raise ValueError("classes differ from those of the dataset; leave classes out.")
         code_blocks = _blocks(codes)
         size: float = stored_bytes(dataset)
     else:
@@ -206,7 +221,7 @@ def read_source(
         raise ValueError(f"X has shape {(n, d)}; there must be rows and columns.")
     return LazySource(
         _blocks(lazy_X), code_blocks, weight_blocks, tuple(lazy_X.chunks[0]), d,
-        np.dtype(lazy_X.dtype), known, facts, columns, held,
+        np.dtype(lazy_X.dtype), known, facts, columns, np.ones(known.size), held,
     )  # fmt: skip
 
 

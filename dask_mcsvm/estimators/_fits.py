@@ -1,0 +1,200 @@
+"""What a fit will do, wherever its rows are: their source, a plan, and a way to run it.
+
+Dask and Numba are imported by those who use them.
+"""
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from dask_mcsvm.data.row_source import ArraySource, RowSource
+from dask_mcsvm.data.validation import TrainingSet, check_training_set, is_lazy
+from dask_mcsvm.estimators._settings import Settings, plan_for, wants_blocks, wants_early_shrink
+from dask_mcsvm.estimators._warm import KeptAlpha
+from dask_mcsvm.formulations import Standardization, is_constant, moments
+from dask_mcsvm.solvers.standardized import standardized_rows
+from dask_mcsvm.training import (
+    Fit,
+    PassPlan,
+    Problem,
+    begun_by_second,
+    train,
+)
+from dask_mcsvm.training.table import BY_CHUNKS, EARLY_SHRINK, solver_at
+
+logger = logging.getLogger("dask_mcsvm")
+
+#: Rows of a chunk when X is in memory and early shrinking reads it.
+BLOCK_ROWS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """A fit that has not begun; ``train`` takes tol, max_epochs, seed and on_epoch."""
+
+    source: RowSource
+    tau: float
+    plan: Any
+    train: Callable[..., Fit]
+    columns: Standardization | None = None
+
+
+def pose(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    classes: Any,
+    settings: Settings,
+    last: KeptAlpha | None = None,
+) -> Posed:
+    """Check what was given, look at all rows once, and decide how to go on.
+
+    A `TrainingSet` has been checked already; ``last`` is what the fit starts from.
+    """
+    given = (X, y, sample_weight, classes)
+    if wants_early_shrink(X, settings) or wants_blocks(X, settings):
+        return pose_passes(estimator, *given, settings)
+    if is_lazy(X):
+        return pose_dask(estimator, *given, settings)
+    data = standardized(memory_rows(estimator, *given, settings), settings)
+    return pose_memory(data, settings, last)
+
+
+def memory_rows(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> TrainingSet:
+    """X, y and weights in memory, checked."""
+    if isinstance(X, TrainingSet):
+        return X
+    return check_training_set(
+        estimator, X, y, sample_weight=sample_weight, classes=classes,
+        class_weight=estimator.class_weight, dtype=settings.dtype,
+    )  # fmt: skip
+
+
+def checked_tau(source: RowSource, settings: Settings) -> float:
+    """The value of the constant feature, if the arithmetic holds it, the costs and the rows."""
+    # Of rows that are all zero any constant will do.
+    tau = source.radius() or 1.0 if settings.tau is None else settings.tau
+    source.check_range(settings.cost_range(source.weight_range()), tau)
+    return float(tau)
+
+
+def pose_memory(data: TrainingSet, settings: Settings, last: KeptAlpha | None) -> Posed:
+    """By sdm or splitting."""
+    problem = Problem(
+        data.rows, data.y, settings.C * data.weights, data.classes.size, settings.formulation,
+        checked_tau(data, settings),
+    )  # fmt: skip
+    plan = plan_for(problem.rows, problem.C, problem.n_classes, data.dtype, settings)
+    start = None if last is None else last.start_for(problem, data)
+    if last is not None and plan.then == last.solver:
+        plan = begun_by_second(plan)
+    run = partial(train, problem, plan, n_jobs=settings.n_jobs, start=start)
+    return Posed(data, problem.tau, plan, run, data.columns)
+
+
+def standardized(data: TrainingSet, settings: Settings) -> TrainingSet:
+    """The same rows by mean and scale of their columns, if that was asked for and is not done."""
+    if not settings.standardize or data.columns is not None:
+        return data
+    columns = standardization_of(data.rows, data.given, settings)
+    assert columns is not None
+    squares = columns.square_norms(data.rows)  # of the rows, and of what they are made of
+    longest = math.sqrt(float(max(part.max(initial=0.0) for part in squares)))
+    rows = standardized_rows(data.rows, columns)
+    return replace(data, rows=rows, columns=columns, longest=longest)
+
+
+def standardization_of(rows: Any, weights: Any, settings: Settings) -> Standardization | None:
+    """Mean and scale of the columns of rows (n, d) with weights (n,), if that was asked for.
+
+    Columns that are constant are said once.
+    """
+    if not settings.standardize:
+        return None
+    found = moments(rows, weights)
+    count = int(is_constant(found).sum())
+    if count:
+        logger.warning(
+            "%d of %d columns of X are constant; standardize leaves their scale at 1.",
+            count,
+            found.mean.size,
+        )
+    return Standardization.of(found, centred=settings.standardize is True)
+
+
+def pose_passes(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> Posed:
+    """By early shrinking, or by block minimization of a dataset within a limit."""
+    shrinks, why = wants_early_shrink(X, settings), "memory_limit given, in this process"
+    if not is_lazy(X):
+        data = memory_rows(estimator, X, y, sample_weight, classes, settings)
+        source: Any = data
+        blocks: Any = ArraySource(data.rows, data.y, data.weights, data.classes.size, BLOCK_ROWS)
+    else:
+        from dask_mcsvm.data.intake import dataset_rows  # imports Dask
+
+        source = blocks = dataset_rows(
+            X, y, sample_weight, classes, class_weight=estimator.class_weight,
+            dtype=settings.dtype,
+        )  # fmt: skip
+    how = {
+        "C": settings.C, "memory_limit": settings.memory_limit, "scratch": settings.scratch,
+        "checkpoint": settings.checkpoint, "resume": settings.resume, "options": settings.options,
+    }  # fmt: skip
+    row = solver_at(EARLY_SHRINK if shrinks else "shards", BY_CHUNKS, settings.formulation)
+    row.chosen(settings.options)
+    run = partial(row.make(), n_jobs=settings.n_jobs)
+    if not shrinks:
+        from dask_mcsvm.training.runs.block_minimization import cut_to_chunks  # imports Dask
+
+        blocks = cut_to_chunks(blocks, settings.formulation)
+        run = partial(row.make(), formulation=settings.formulation)
+    elif settings.solver == row.name:
+        why = f"asked for by solver={row.name!r}"
+    (n, d), k = blocks.shape, source.classes.size
+    plan = PassPlan(
+        why, n, d, k, int(blocks.entries().sum()), blocks.dtype.name, settings.n_jobs,
+        len(blocks.row_offsets) - 1, settings.memory_limit, row.name, settings.formulation,
+    )  # fmt: skip
+    tau = checked_tau(source, settings)
+    return Posed(source, tau, plan, partial(run, blocks, tau=tau, **how))
+
+
+def pose_dask(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any, settings: Settings
+) -> Posed:
+    """By graphs of tasks."""
+    from dask_mcsvm.data.intake import dask_rows
+    from dask_mcsvm.training.dask_plan import make_dask_plan
+    from dask_mcsvm.training.runner import find_runner
+    from dask_mcsvm.training.runs.on_dask import DaskProblem, Keeping, train_on_dask
+
+    runner = find_runner()
+    source = dask_rows(
+        X, y, sample_weight, classes, runner, class_weight=estimator.class_weight,
+        dtype=settings.dtype, memory_limit=settings.memory_limit,
+    )  # fmt: skip
+    problem = DaskProblem(source, settings.C, settings.formulation, checked_tau(source, settings))
+    plan = make_dask_plan(
+        n=source.n_given, d=source.n_features, nnz=source.nnz, counts=source.counts,
+        chunks=len(source.sizes), mean_square=source.mean_square, cost_square=source.cost_square,
+        dtype=source.dtype, formulation=settings.formulation, tau=problem.tau,
+        solver=settings.solver, options=settings.options, memory_limit=settings.memory_limit,
+        scale=source.row_scale(settings.C),
+    )  # fmt: skip
+    keeping = Keeping(
+        settings.checkpoint, settings.resume, settings.scratch, settings.memory_limit,
+        settings.carry,
+    )  # fmt: skip
+    run = partial(
+        train_on_dask, problem, plan, runner, keeping,
+        seed_is_given=estimator.random_state is not None,
+    )  # fmt: skip
+    return Posed(source, problem.tau, plan, run)
