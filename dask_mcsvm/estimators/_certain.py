@@ -38,8 +38,6 @@ def weights_square(
 
 def _scaled_square(coef: Any, scale: npt.NDArray[np.float64]) -> float:
     """||W||^2 of coef (k, d) times the scale of each column."""
-    if is_lazy(coef):
-        return float(((coef * scale) ** 2).sum().compute())
     if sp.issparse(coef):
         squares = coef.astype(np.float64).power(2).sum(axis=0)
         return float(np.square(scale) @ np.asarray(squares).ravel())

@@ -103,8 +103,9 @@ class Trained:
                 "y or sample_weight are not those of the fit; the certificate holds for the "
                 "training rows only: pass the same labels and weights."
             )
-        least, most = source.weight_range()
-        source.check_range((self.C * least, self.C * most), self.tau)
+        if self.columns is None:  # what scores would be lost in is else not these rows
+            least, most = source.weight_range()
+            source.check_range((self.C * least, self.C * most), self.tau)
 
 
 def certify(
@@ -175,13 +176,10 @@ def weights_of(
 def raw_weights(W: Any, columns: Standardization | None) -> tuple[Any, Any]:
     """Weights (d, k) of the rows as they come, and what is added to their intercepts [STD-V].
 
-    W is that of standardized rows; in memory it is changed.
+    W is that of standardized rows, and is changed.
     """
     if columns is None:
         return W, 0.0
-    if is_lazy(W):
-        W = (W / columns.scale[:, None]).astype(W.dtype)
-        return W, -np.asarray((columns.mean @ W).compute()) if columns.centred else 0.0
     return columns.raw_weights(W), columns.offset(W)
 
 
@@ -192,8 +190,7 @@ def own_intercept(
     given = np.asarray(intercept, np.float64)
     if columns is None or not columns.centred:
         return given
-    product = coef @ columns.mean
-    added = -np.asarray(product.compute() if is_lazy(product) else product, np.float64)
+    added = -np.asarray(coef @ columns.mean, np.float64)
     rest = given - added
     rest[np.abs(rest) <= SAME * np.abs(added)] = 0.0  # sums in another order
     return rest
