@@ -20,7 +20,7 @@ from .measure import environment
 
 RUN = Path(__file__).parents[1] / "run.py"
 #: Where methods are; the others are functions of studies.
-MODULES = {"": "harness.methods", "peers": "harness.peers"}
+MODULES = {"": "harness.methods", "peers": "harness.peers", "simulation": "harness.simulation"}
 #: Seconds beyond the limit of a fit for reading rows, compiling and warming up.
 GRACE = 1800.0
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reference import solve
 
 from dask_mcsvm.graphs.rounds import Rounds
-from dask_mcsvm.solvers.groups.pairs import GroupRows
+from dask_mcsvm.solvers.groups import pairs
 
 
 def epoch_of(n_groups, *, n_blocks=1, epoch=7, seed=0, **options):
@@ -173,7 +173,7 @@ def test_one_row_of_a_visit_is_solved_exactly_over_the_classes_of_both_groups(
     run = Run(toy, Rounds, slices=1, groups=((0, 3, 5), (1, 2, 4)))
     run.epoch(0)
     alpha, W = run.alpha, run.svm.weights(run.alpha, toy.Z, toy.y)
-    monkeypatch.setattr(GroupRows, "order", lambda self, meeting, s, turn: np.arange(s == side))
+    monkeypatch.setattr(pairs, "order_of", lambda table, meeting, s, turn: np.arange(s == side))
     run.epoch(1)
     i = run.data[run.solver.blocks[side][0]].ids[0]
     expected = alpha.copy()

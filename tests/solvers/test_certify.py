@@ -19,6 +19,7 @@ from solvers.small import (
 
 from dask_mcsvm.solvers import duals
 from dask_mcsvm.solvers.sdm import initial_duals
+from dask_mcsvm.solvers.sdm import run as sdm_run
 from dask_mcsvm.training import certify_primal
 
 in_float64 = pytest.mark.parametrize("combination", IN_FLOAT64, ids=combination_name)
@@ -91,7 +92,7 @@ def test_weights_made_by_blocks_of_classes_are_those_made_at_once(
     primal, dual = run.certify()
     W = run.W.copy()
     run.W[:] = np.nan
-    monkeypatch.setattr(run, "BLOCK_BYTES", 8 * W.shape[0] * columns)
+    monkeypatch.setattr(sdm_run, "BLOCK_BYTES", 8 * W.shape[0] * columns)
     in_blocks = run.certify()
     np.testing.assert_array_equal(run.W, W)
     assert in_blocks == pytest.approx((primal, dual), rel=1e-14)
@@ -100,8 +101,8 @@ def test_weights_made_by_blocks_of_classes_are_those_made_at_once(
 @in_float64
 def test_the_number_of_threads_changes_no_byte_of_the_certificate(combination, monkeypatch):
     problem, run = unfinished_run(combination, monkeypatch)
-    monkeypatch.setattr(run, "BLOCK_BYTES", 1)  # a task per class ...
-    monkeypatch.setattr(run, "ROWS_PER_TASK", 7)  # ... and many of rows
+    monkeypatch.setattr(sdm_run, "BLOCK_BYTES", 1)  # a task per class ...
+    monkeypatch.setattr(sdm_run, "ROWS_PER_TASK", 7)  # ... and many of rows
     found = set()
     for n_jobs in (1, 2, 3):
         again = make_run(problem, start=run.duals(), n_jobs=n_jobs)

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_mcsvm.formulations import Tally
 from dask_mcsvm.solvers.kernels.certify import weights_block
-from dask_mcsvm.solvers.kernels.dual_variables import SparseAlpha
 from dask_mcsvm.solvers.kernels.rows import read_only
 from dask_mcsvm.solvers.kernels.steps import WW
 from dask_mcsvm.solvers.row_block import RowBlock
-from dask_mcsvm.solvers.sdm.initial_duals import fresh_classes, with_room
-from dask_mcsvm.solvers.sdm.sweeps import Data, Frequencies, Scratch, full_sweep, make_scratch
+from dask_mcsvm.solvers.sdm.initial_duals import fresh_classes
+from dask_mcsvm.solvers.sdm.sweeps import make_scratch
+from dask_mcsvm.solvers.sdm.table import Table
 from dask_mcsvm.solvers.sdm.visits import draw_visits
 
 from .blocks import Classes, PairDuals, RoundWeights, placed, take
@@ -53,48 +53,14 @@ class Meeting:
         return np.random.default_rng([*self.seed, self.epoch, *self.groups, self.step, *more])
 
 
-@dataclass
-class GroupRows:
-    """The rows of one group while they are visited, against the columns of both groups."""
-
-    data: Data
-    alpha: npt.NDArray[Any] | SparseAlpha
-    preference: npt.NDArray[np.float64]
-    seen: npt.NDArray[np.float64]  # (rows, 2), for the kernel
-
-    def order(self, meeting: Meeting, side: int, turn: int) -> npt.NDArray[np.intp]:
-        """Rows to visit in one pass: as often as they deserve, or each once."""
-        rows = np.flatnonzero(self.data.square > 0)  # the others have nothing to move
-        if meeting.whole:
-            # In one epoch all parts cut the rows alike, so that together they hold each once.
-            rows = np.array_split(meeting.rng(side).permutation(rows), meeting.slices)[meeting.part]
-        else:
-            rng = meeting.rng(side, meeting.part, turn)
-            rows = draw_visits(rows, self.preference, rng, meeting.slices)
-        return rows
-
-    def sweep(self, order: npt.NDArray[np.intp], W: npt.NDArray[Any], tools: Tools) -> Tally:
-        """Visit some rows; the kernel stops early where lists need a larger pool."""
-        k = W.shape[1]
-        fresh = fresh_classes("weston_watkins", self.data.y.size, k)
-        frequencies = Frequencies(self.preference, tools.average, self.preference.size)
-        position, done = 0, Tally()
-        while position < order.size:
-            self.alpha = with_room(self.alpha, k)
-            position, gain, worst, work = full_sweep(
-                WW(k), self.data, order, position, W, tools.shift, self.alpha, fresh, frequencies,
-                self.seen, tools.scratch,
-            )  # fmt: skip
-            done = done.plus((gain, worst, work))
-        return done
-
-
-class Tools(NamedTuple):
-    """What the sweeps of a visit share."""
-
-    average: npt.NDArray[np.float64]
-    shift: npt.NDArray[Any]
-    scratch: Scratch
+def order_of(table: Table, meeting: Meeting, side: int, turn: int) -> npt.NDArray[np.intp]:
+    """Rows to visit in one pass: as often as they deserve, or each once."""
+    rows = np.flatnonzero(table.data.square > 0)  # the others have nothing to move
+    if meeting.whole:
+        # In one epoch all parts cut the rows alike, so that together they hold each once.
+        return np.array_split(meeting.rng(side).permutation(rows), meeting.slices)[meeting.part]
+    rng = meeting.rng(side, meeting.part, turn)
+    return draw_visits(rows, np.ascontiguousarray(table.preference), rng, meeting.slices)
 
 
 def turns(orders: Sequence[npt.NDArray[np.intp]]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
@@ -123,22 +89,26 @@ def solve_pair(
     theta = meeting.theta if tau != 0 else 1.0
     W = np.concatenate([group.W for group in groups], axis=1)
     trade = Trade(theta, all_bias(groups))
-    tables = load_rows(groups, duals, rows, classes, tau, theta, meeting.step)
-    tools = Tools(duals.average.copy(), np.empty(0, W.dtype), make_scratch(W.shape[1], W.dtype))
+    average, k = duals.average.copy(), W.shape[1]
+    tables = load_rows(groups, duals, rows, classes, tau, theta, meeting.step, average)
+    shift, scratch = np.empty(0, W.dtype), make_scratch(k, W.dtype)
     done, visited = Tally(), 0
     trade.open(W)
     for turn in range(meeting.passes):
-        orders = [table.order(meeting, side, turn) for side, table in enumerate(tables)]
+        orders = [order_of(table, meeting, side, turn) for side, table in enumerate(tables)]
         for side, order in turns(orders):
             if visited >= meeting.visits:
                 trade.close(W)
                 trade.open(W)
                 visited = 0
-            done = done.plus(tables[side].sweep(order, W, tools)[:3])
+            n = tables[side].preference.size
+            fresh = fresh_classes("weston_watkins", n, k)
+            found = tables[side].sweep(WW(k), order, W, shift, fresh, n, scratch)
+            done = done.plus((found.gain, found.violation, found.work))
             visited += order.size
     trade.close(W)
     tally = (done.gain + trade.owed, done.violation, done.work)
-    return collect(groups, duals, tables, W, trade.bias, tools.average, tally, meeting)
+    return collect(groups, duals, tables, W, trade.bias, average, tally, meeting)
 
 
 class Trade:
@@ -173,7 +143,8 @@ def load_rows(
     tau: float,
     theta: float,
     step: int,
-) -> list[GroupRows]:
+    average: npt.NDArray[np.float64],
+) -> list[Table]:
     """The rows of both groups, their variables side by side like the columns of W."""
     sizes = [group.W.shape[1] for group in groups]
     (some,) = [block for block in rows if block is not None][:1]
@@ -190,16 +161,15 @@ def load_rows(
             square=read_only(np.maximum(here.square - (1 - theta) * tau**2, theta * tau**2)),
         )
         alpha = alpha_of(pieces[: len(groups)], sizes, data.C.dtype)
-        tables.append(
-            GroupRows(data, alpha, preference.astype(np.float64), np.empty((data.y.size, 2)))
-        )
+        seen = np.empty((data.y.size, 2))
+        tables.append(Table.lay(data, alpha, preference.astype(np.float64), seen, average))
     return tables
 
 
 def collect(
     groups: Sequence[RoundWeights],
     duals: PairDuals,
-    tables: Sequence[GroupRows],
+    tables: Sequence[Table],
     W: npt.NDArray[Any],
     bias: npt.NDArray[np.float64],
     average: npt.NDArray[np.float64],
@@ -210,7 +180,7 @@ def collect(
     left, taken, kept = 0, [], list[Lists]()
     sizes = [group.W.shape[1] for group in groups]
     for side, (group, table) in enumerate(zip(groups, tables, strict=True)):
-        pieces = lists_of(table.alpha, sizes)
+        pieces = lists_of(table.variables, sizes)
         own, here = list(group.own), slice(left, left + sizes[side])
         if meeting.step < len(own):
             own[meeting.step] = pieces[side]

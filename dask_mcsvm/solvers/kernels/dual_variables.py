@@ -43,10 +43,6 @@ def alpha_prefetch(alpha, i):
     """Ask the cache for the variables of example i, which a coming visit will read."""
 
 
-def lists_prefetch(alpha, i):
-    """Ask the cache where the list of example i is, if it is one."""
-
-
 def alpha_has_room(alpha, k):
     """Whether one more example can be stored, however many of the k classes it fills."""
 
@@ -124,19 +120,6 @@ def _alpha_prefetch(alpha, i):
     def sparse(alpha, i):
         prefetch(alpha.classes, alpha.start[i])
         prefetch(alpha.values, alpha.start[i])
-
-    return sparse
-
-
-@bare_by_type(lists_prefetch)
-def _lists_prefetch(alpha, i):
-    if isinstance(alpha, types.Array):
-        return lambda alpha, i: None
-
-    def sparse(alpha, i):
-        prefetch(alpha.start, i)
-        prefetch(alpha.size, i)
-        prefetch(alpha.room, i)
 
     return sparse
 
@@ -238,8 +221,11 @@ def deal_lists(alpha: SparseAlpha, owner: np.ndarray, owners: int) -> list[Spars
     return [tidy_pool(shared, rows, 4 * rows.size + 2**12) for rows in mine]
 
 
-def tidy_pool(alpha: SparseAlpha, mine: np.ndarray, spare: int) -> SparseAlpha:
-    """New pools that hold only the lists of the examples ``mine``, and free places."""
+def tidy_pool(alpha: SparseAlpha, mine: np.ndarray | slice, spare: int) -> SparseAlpha:
+    """New pools that hold only the lists of the examples ``mine``, and free places.
+
+    Where these lists begin, and their room, is changed in place.
+    """
     own = alpha._replace(start=alpha.start[mine], size=alpha.size[mine], room=alpha.room[mine])
     tidy = compact_alpha(own, spare)
     alpha.start[mine], alpha.room[mine] = tidy.start, tidy.room

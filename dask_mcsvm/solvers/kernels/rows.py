@@ -64,7 +64,12 @@ class Shared(NamedTuple):
 
 def read_only(array: np.ndarray) -> np.ndarray:
     """A view that kernels cannot write to, so that one compiled kernel serves all inputs."""
-    view = np.ascontiguousarray(array).view()
+    return read_only_view(np.ascontiguousarray(array))
+
+
+def read_only_view(array: np.ndarray) -> np.ndarray:
+    """The same numbers, which may stand apart from each other."""
+    view = array.view()
     view.flags.writeable = False
     return view
 

@@ -286,18 +286,25 @@ def largest_of_vectors(typing, s, start, stop):
 
 @intrinsic
 def prefetch(typing, array, at):
-    """Fetch the cache line of array.flat[at] while something else is computed."""
+    """Fetch the cache line of number ``at`` while something else is computed.
+
+    Numbers are counted through all of a contiguous array, and along one whose numbers stand apart.
+    """
 
     def generate(context, builder, signature, args):
-        data = context.make_array(array)(context, builder, value=args[0]).data
-        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+        where = context.make_array(array)(context, builder, value=args[0])
+        pointer = builder.bitcast(where.data, ir.IntType(8).as_pointer())
+        size = context.get_abi_sizeof(context.get_data_type(array.dtype))
+        stride = ir.Constant(args[1].type, size)
+        if array.layout != "C":
+            stride = builder.extract_value(where.strides, 0)
+        pointer = builder.gep(pointer, [builder.mul(args[1], stride)])
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
         call = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
         builder.call(call, [pointer, number(0), number(3), number(1)])  # read, keep, data
         return context.get_dummy_value()
 
-    _need_contiguous(array)
     return types.none(array, INT), generate
 
 

@@ -9,8 +9,8 @@ from dask_mcsvm.solvers.duals import DENSE_CLASSES, has_lists
 from dask_mcsvm.solvers.kernels.dual_variables import (
     SparseAlpha,
     alpha_store,
-    compact_alpha,
     empty_alpha,
+    tidy_pool,
 )
 from dask_mcsvm.solvers.kernels.jit import kernel
 
@@ -58,9 +58,12 @@ def store_row(alpha, i, classes, a):
 
 
 def with_room(alpha: np.ndarray | SparseAlpha, k: int) -> np.ndarray | SparseAlpha:
-    """The same variables, with room for one more example however many classes it fills."""
+    """The same variables, with room for one more example however many classes it fills.
+
+    Their lists may move, of which the old arrays are told.
+    """
     if isinstance(alpha, SparseAlpha) and needs_room(alpha, k):
-        return compact_alpha(alpha, alpha.classes.size // 2 + 2 * k)
+        return tidy_pool(alpha, slice(None), alpha.classes.size // 2 + 2 * k)
     return alpha
 
 

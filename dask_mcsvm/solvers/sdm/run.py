@@ -26,13 +26,13 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
     join_lists,
     tidy_pool,
 )
-from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.jit import apart, kernel
 from dask_mcsvm.solvers.kernels.rows import Shared, as_rows, read_only, square_norms
 from dask_mcsvm.solvers.kernels.standard_rows import own_rows, uncentred, with_weights
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 from dask_mcsvm.solvers.standardized import centre_weights, shift_of, shift_scores
 
-from .initial_duals import fresh_classes, needs_room, seen_at_zero, start_alpha, with_room
+from .initial_duals import fresh_classes, needs_room, seen_at_zero, start_alpha
 from .intercept import (
     UNIFORM_PACE,
     SoftIntercept,
@@ -42,7 +42,15 @@ from .intercept import (
     visits_between_meetings,
     visits_between_moves,
 )
-from .sweeps import Data, Frequencies, active_examples, full_sweep, make_scratch, shrunk_sweep
+from .sweeps import (
+    Data,
+    Frequencies,
+    active_examples,
+    full_sweep,
+    make_scratch,
+    shrunk_sweep,
+)
+from .table import Table, lay_apart, with_places_of
 from .visits import draw_visits
 
 #: float64 columns of W made at a time when certifying. Smaller blocks read the lists of alpha more
@@ -101,10 +109,13 @@ class SequentialDual:
         self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]
         self.pool = ThreadPoolExecutor(n_jobs)  # starts no thread before it is used
         self.preference = np.ones(self.n)
-        self.averages = [np.zeros(1) for _ in range(self.threads)]
+        self.averages = [apart(1, np.float64) for _ in range(self.threads)]
+        for average in self.averages:
+            average[0] = 0.0
         self.visited = np.flatnonzero(self.data.square > 0)
         self.epoch, self.epsilon = 0, 1.0
         self.owner = np.arange(self.n) // STRIPE % self.threads
+        self.alphas: list[np.ndarray | SparseAlpha] = []
         if start is None:
             self._deal(start_alpha(self.data, k, formulation))
         else:
@@ -115,26 +126,29 @@ class SequentialDual:
         if start is not None or self.shift.size or self.visited.size < self.n:
             self.certify()
         self._soften(float(tau), start is not None)
+        table = Table.lay(
+            self.visit_data, self.alphas[0], self.preference, self.seen, self.averages[0]
+        )
+        self.preference, self.seen = table.preference, table.seen
+        # What each thread visits.
+        mine = (own_rows(table.data.rows) for _ in range(self.threads))
+        self.visited_data = [table.data._replace(rows=rows) for rows in mine]
+        self.alphas = [with_places_of(part, table.alpha) for part in self.alphas]
 
     def _soften(self, tau: float, warm: bool) -> None:
         """Let visits see a soft intercept, unless it weighs little beside the features."""
-        self._visit(self.data)
+        self.visit_data = self.data
         mean_square = float(self.data.square.mean()) - tau**2
         rho = stiffness(visits_between_moves(self.n, self.threads), mean_square, tau)
         if rho == 1.0:
             return
         self.soft = SoftIntercept(rho, self.k, self.threads)
         self.soft.start(self.W, warm)
-        soft = self.data._replace(
+        self.visit_data = self.data._replace(
             tau=self.W.dtype.type(tau * self.soft.root),
             # At least what b itself adds, also where tau² has swallowed the features.
             square=read_only(np.maximum(self.data.square - (1 - rho) * tau**2, rho * tau**2)),
         )
-        self._visit(soft)
-
-    def _visit(self, data: Data) -> None:
-        """What each thread visits."""
-        self.visited_data = [data._replace(rows=own_rows(data.rows)) for _ in range(self.threads)]
 
     @property
     def k(self) -> int:
@@ -158,11 +172,11 @@ class SequentialDual:
     def alpha(self) -> np.ndarray | SparseAlpha:
         """The variables of all threads."""
         lists = [alpha for alpha in self.alphas if isinstance(alpha, SparseAlpha)]
-        return join_lists(lists, self.owner) if len(lists) > 1 else self.alphas[0]
+        return lay_apart(join_lists(lists, self.owner) if len(lists) > 1 else self.alphas[0])
 
     def _deal(self, alpha: np.ndarray | SparseAlpha) -> None:
         """Lists of variables grow in pools; each thread has its own."""
-        self.alphas: list[np.ndarray | SparseAlpha] = [alpha] * self.threads
+        self.alphas = [alpha] * self.threads
         if self.threads > 1 and isinstance(alpha, SparseAlpha):
             self.alphas = [*deal_lists(alpha, self.owner, self.threads)]
 
@@ -213,7 +227,7 @@ class SequentialDual:
     def adaptive_epoch(self) -> EpochResult:
         """n visits, each example as often as its gains deserve."""
         rng = self._rng()
-        order = draw_visits(self.visited, self.preference, rng)
+        order = draw_visits(self.visited, np.ascontiguousarray(self.preference), rng)
         sweep = self._full(order, adapt=True)
         work = sweep.work + self._skipped()
         return EpochResult(work, sweep.violation, np.count_nonzero(np.bincount(order)) / self.n)
@@ -229,12 +243,12 @@ class SequentialDual:
         return rng
 
     def _full(self, order: np.ndarray, *, adapt: bool) -> Sweep:
-        preference = self.preference if adapt else np.empty(0)
+        span = self.n if adapt else 0
 
         def visit(t, W, shift, part, begin):
             return full_sweep(
                 self.loss, self.visited_data[t], part, begin, W, shift, self.alphas[t], self.fresh,
-                Frequencies(preference, self.averages[t], self.n), self.seen, self.scratches[t],
+                Frequencies(self.preference, self.averages[t], span), self.seen, self.scratches[t],
             )  # fmt: skip
 
         return self._sweep(order, visit)
@@ -301,11 +315,10 @@ class SequentialDual:
 
     def _make_room(self, t: int) -> None:
         alpha = self.alphas[t]
-        if self.threads == 1:
-            self.alphas[0] = with_room(alpha, self.k)
-        elif isinstance(alpha, SparseAlpha) and needs_room(alpha, self.k):
+        if isinstance(alpha, SparseAlpha) and needs_room(alpha, self.k):
             spare = alpha.classes.size // 2 + 2 * self.k
-            self.alphas[t] = tidy_pool(alpha, np.flatnonzero(self.owner == t), spare)
+            mine = np.flatnonzero(self.owner == t) if self.threads > 1 else slice(None)
+            self.alphas[t] = tidy_pool(alpha, mine, spare)
 
     def _gather_intercepts(self, before: np.ndarray) -> None:
         """The intercept of the first thread takes over what the others added to theirs."""
@@ -374,6 +387,7 @@ class SequentialDual:
     def primal(self, alpha: np.ndarray | SparseAlpha) -> float:
         """P(W) in float64; refreshes the loss and gap of every example."""
         blocks = [(i, min(self.n, i + ROWS_PER_TASK)) for i in range(0, self.n, ROWS_PER_TASK)]
+        seen = np.empty((self.n, 2))
         if self.mean is not None:  # the columns of this W are those of centred rows
             self.data.rows.spread[:] = 0
             self.data.rows.level[:] = shift_scores(self.W, self.mean)
@@ -381,12 +395,13 @@ class SequentialDual:
         def look(block, scratch):
             examine(
                 self.loss, own_rows(self.data.rows), self.data.y, self.C, self.data.tau, alpha,
-                self.W, *block, self.seen, scratch,
+                self.W, *block, seen, scratch,
             )  # fmt: skip
 
         self._in_threads(look, blocks)
+        self.seen[:] = seen
         square = square_sum(self.W) - common_square(self.W, self.formulation)
-        return 0.5 * square + float(self.C @ self.seen[:, 0])
+        return 0.5 * square + float(self.C @ seen[:, 0])
 
     def _in_threads(self, task, blocks):
         if self.n_jobs == 1 or len(blocks) == 1:

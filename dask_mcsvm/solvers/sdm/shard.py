@@ -23,9 +23,10 @@ from dask_mcsvm.solvers.kernels.rows import read_only
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 
 from .change import Change, find_change, square_of
-from .initial_duals import fresh_classes, seen_at_zero, start_alpha, with_room
+from .initial_duals import fresh_classes, seen_at_zero, start_alpha
 from .intercept import SoftIntercept, Sweep
-from .sweeps import Data, Frequencies, full_sweep, make_scratch
+from .sweeps import Data, make_scratch
+from .table import Table
 from .visits import Dealt
 
 
@@ -122,9 +123,19 @@ def settle(progress: Progress, steps: np.ndarray, k: int) -> tuple[Shard, ...]:
     return (*settled, last._replace(alpha=alpha))
 
 
+def lay_table(shard: Shard, data: Data) -> Table:
+    """A shard laid out for visits, which change its pools."""
+    return Table.lay(data, shard.alpha, shard.preference, shard.seen, shard.average)
+
+
+def take_table(table: Table) -> Shard:
+    """What visits made of a shard."""
+    preference, seen = map(np.ascontiguousarray, (table.preference, table.seen))
+    return without_spare(Shard(table.variables, preference, table.average, seen))
+
+
 def visit_rows(
-    shard: Shard,
-    data: Data,
+    table: Table,
     W: np.ndarray,
     shift: np.ndarray,
     order: np.ndarray,
@@ -132,30 +143,20 @@ def visit_rows(
     intercept: SoftIntercept,
     visits: int,
     span: int,
-) -> tuple[Shard, Sweep, np.ndarray]:
-    """Visit ``order``, changing W (d + 1, k), LLW's ``shift`` and the arrays of the shard.
+) -> tuple[Sweep, np.ndarray]:
+    """Visit ``order``, changing W (d + 1, k), LLW's ``shift`` and what lies on the table.
 
-    The shard may be some rows of one that has ``span``. Returns it, what the visits did, and how
-    far they moved the intercept; see `SoftIntercept.visit`.
+    These may be some rows of a shard that has ``span``. Returns what the visits did, and how far
+    they moved the intercept; see `SoftIntercept.visit`.
     """
-    k, alpha = W.shape[1], shard.alpha
+    k = W.shape[1]
     loss, scratch = LOSSES[formulation](k), make_scratch(k, W.dtype)
     fresh = fresh_classes(formulation, span, k)
 
     def sweep(order: np.ndarray) -> Sweep:
-        nonlocal alpha
-        position, done = 0, Sweep()
-        while position < order.size:
-            alpha = with_room(alpha, k)
-            position, *what = full_sweep(
-                loss, data, order, position, W, shift, alpha, fresh,
-                Frequencies(shard.preference, shard.average, span), shard.seen, scratch,
-            )  # fmt: skip
-            done += Sweep(*what)
-        return done
+        return table.sweep(loss, order, W, shift, fresh, span, scratch)
 
-    done, moved = intercept.visit(order, visits, W, shift, sweep)
-    return shard._replace(alpha=alpha), done, moved
+    return intercept.visit(order, visits, W, shift, sweep)
 
 
 def solve_step(
@@ -178,15 +179,14 @@ def solve_step(
     instead of one.
     """
     W, shift = before.copy(), common_part(before, formulation)
-    new, done, moved = visit_rows(
-        shard, data, W, shift, order, formulation, intercept, visits, span
-    )
+    table = lay_table(shard, data)
+    done, moved = visit_rows(table, W, shift, order, formulation, intercept, visits, span)
     change, along = find_change(before, W, shift, features, d)
     square = square_of(*change, W.shape[1])
     # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
     linear = done.gain + along + 0.5 * square
     found = Slice(change, moved, along, linear, intercept.pull, done.violation, done.work)
-    return without_spare(new), found
+    return take_table(table), found
 
 
 def copy_alpha(alpha: np.ndarray | SparseAlpha) -> np.ndarray | SparseAlpha:

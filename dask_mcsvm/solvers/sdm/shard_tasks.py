@@ -167,10 +167,10 @@ def make_shard(rows: RowBlock, k: int, formulation: str, tau: float) -> Shard:
     return start_shard(rows.data(tau), k, formulation)
 
 
-def visits_of(rows: RowBlock, shard: Shard, seed: Sequence[int]) -> Array:
+def visits_of(rows: RowBlock, preference: Array, seed: Sequence[int]) -> Array:
     """Rows of a block to visit in an epoch; those that no visit can change are left out."""
     used = np.flatnonzero(rows.square > 0)
-    return draw_visits(used, shard.preference, np.random.default_rng(list(seed)))
+    return draw_visits(used, preference, np.random.default_rng(list(seed)))
 
 
 def count_rows(order: Array) -> int:
@@ -180,7 +180,9 @@ def count_rows(order: Array) -> int:
 
 def draw_steps(rows: RowBlock, shard: Shard, seed: Sequence[int], parts: int) -> Drawn:
     """The visits of a block in an epoch, dealt to its steps."""
-    return Drawn(deal_visits(visits_of(rows, shard, seed), rows.y.size, parts), shard.gap)
+    return Drawn(
+        deal_visits(visits_of(rows, shard.preference, seed), rows.y.size, parts), shard.gap
+    )
 
 
 def solve_rows(

@@ -12,7 +12,15 @@ import numpy as np
 
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.intercept import SoftIntercept, fall
-from dask_mcsvm.solvers.sdm.shard import Shard, common_part, own_copy, visit_rows, without_spare
+from dask_mcsvm.solvers.sdm.shard import (
+    Shard,
+    common_part,
+    lay_table,
+    own_copy,
+    take_table,
+    visit_rows,
+)
+from dask_mcsvm.solvers.sdm.table import Table
 
 from .shard_tasks import Array, How, Weights, count_rows, soft_data, visits_of
 
@@ -28,18 +36,21 @@ class OwnWeights:
         self.dual, self.gaps = weights.dual, weights.gaps.copy()
         self.tally = np.array([weights.dual, 0.0, 0.0, 0.0])
 
-    def visit(self, rows: RowBlock, shard: Shard, order: Array, span: int) -> Shard:
-        """Visit ``order`` of some of ``span`` rows; W and the arrays of the shard are changed."""
+    def lay(self, rows: RowBlock, shard: Shard) -> Table:
+        """A block laid out for visits."""
+        return lay_table(own_copy(shard), soft_data(rows, self.how))
+
+    def visit(self, table: Table, order: Array) -> None:
+        """Visit ``order``; W and what lies on the table are changed."""
         x, how = self.intercept.own, self.how
-        shard, done, moved = visit_rows(
-            shard, soft_data(rows, how), self.W, self.shift, order, how.formulation,
-            self.intercept, how.visits, span,
+        done, moved = visit_rows(
+            table, self.W, self.shift, order, how.formulation, self.intercept, how.visits,
+            table.preference.size,
         )  # fmt: skip
         self.intercept.move(self.W)
         self.dual += done.gain - fall(x, moved)
         self.tally[1] = max(self.tally[1], done.violation)
         self.tally[2] += done.work
-        return shard
 
     def count(self, block: int, gap: float, visited: int) -> None:
         """What the rows of a block show of the gap now, and how many were visited."""
@@ -65,7 +76,9 @@ def solve_epoch(
     rows: RowBlock, shard: Shard, weights: Weights, how: How, seed: Sequence[int]
 ) -> tuple[Shard, Weights]:
     """A task: all visits of the only block there is."""
-    own, order = OwnWeights(weights, how), visits_of(rows, shard, seed)
-    shard = own.visit(rows, own_copy(shard), order, rows.y.size)
-    own.count(0, shard.gap, count_rows(order))
-    return without_spare(shard), own.weights()
+    own, order = OwnWeights(weights, how), visits_of(rows, shard.preference, seed)
+    table = own.lay(rows, shard)
+    own.visit(table, order)
+    solved = take_table(table)
+    own.count(0, solved.gap, count_rows(order))
+    return solved, own.weights()

@@ -18,7 +18,6 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
     alpha_load,
     alpha_prefetch,
     alpha_store,
-    lists_prefetch,
 )
 from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_kernel, bare_part, kernel
 from dask_mcsvm.solvers.kernels.rows import (
@@ -70,7 +69,7 @@ class Frequencies(NamedTuple):
 
     preference: np.ndarray  # (n,) float64 in [0.01, 5]
     average: np.ndarray  # (1,) float64, running mean of the square root of a visit's gain
-    span: int  # visits that this mean reaches back
+    span: int  # visits that this mean reaches back; 0 where all are visited alike
 
 
 def make_scratch(k: int, dtype: np.dtype) -> Scratch:
@@ -187,15 +186,12 @@ def finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored):
 def look_ahead(data, order, t, W, alpha):
     """Fetch what later visits read: rows come in random order.
 
-    First where a row and its variables begin and what is known of it; these themselves, once that
-    is there; then the weights of its features. 6,500,000 rows take two thirds of the time.
+    First where a row begins and its record; the row and its variables, once that is there; then
+    the weights of its features. 6,500,000 rows take two thirds of the time.
     """
     if t + FAR < order.size:
         i = order[t + FAR]
         place_prefetch(data.rows, i)
-        lists_prefetch(alpha, i)
-        prefetch(data.y, i)
-        prefetch(data.C, i)
         prefetch(data.square, i)
     if t + NEAR < order.size:
         i = order[t + NEAR]
@@ -207,7 +203,7 @@ def look_ahead(data, order, t, W, alpha):
 
 @bare_kernel
 def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, seen, scratch):
-    """Visit ``order[begin:]`` looking at all classes.
+    """Visit ``order[begin:]`` looking at all classes; what is known of rows is laid together.
 
     Updates W, shift (LLW's common part of all columns; empty otherwise), alpha, the preferences,
     and ``seen`` (n, 2): loss and gap of each example as last seen. Returns where it stopped (short
@@ -222,10 +218,6 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
             return t, total, worst, (t - begin) * k
         i = order[t]
         look_ahead(data, order, t, W, alpha)
-        if t + FAR < order.size:
-            prefetch(seen, 2 * order[t + FAR])
-            if frequencies.preference.size > 0:
-                prefetch(frequencies.preference, order[t + FAR])
         C, A = np.float64(data.C[i]), data.square[i]
         all_scores(data, i, W, shift, s)
         stored = alpha_load(alpha, i, data.y[i], classes, a)
@@ -236,7 +228,7 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
         moved = finish_visit(loss, data, i, W, shift, alpha, scratch, q, q)
         total += out[3]
         worst = max(worst, out[2])
-        if frequencies.preference.size > 0:
+        if frequencies.span > 0:
             prefer(frequencies, i, out[3], moved)
     return order.size, total, worst, (order.size - begin) * k
 

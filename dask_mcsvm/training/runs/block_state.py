@@ -21,7 +21,7 @@ from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.kernels.certify import centre_columns, common_square, finish_block
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.intercept import stiffness, visits_between_moves
-from dask_mcsvm.solvers.sdm.shard import Shard, own_copy, shard_columns, without_spare
+from dask_mcsvm.solvers.sdm.shard import Shard, shard_columns, take_table
 from dask_mcsvm.solvers.sdm.shard_tasks import (
     How,
     Weights,
@@ -159,21 +159,22 @@ class BlockMinimization(Run):
         meter = Meter(self.n)
         for block in blocks:
             rows = self.resident or dict(self._rows(block))
-            shards = {b: own_copy(self.shards.get(b)) for b in block}
+            tables = {b: weights.lay(rows[b], self.shards.get(b)) for b in block}
             for turn in range(self.inner_passes):
                 parts = {}
                 for b in block:
-                    order = visits_of(rows[b], shards[b], (self.seed, self.epoch, b, turn))
+                    preference = np.ascontiguousarray(tables[b].preference)
+                    order = visits_of(rows[b], preference, (self.seed, self.epoch, b, turn))
                     weights.count(b, 0.0, count_rows(order))
                     parts[b] = np.array_split(order, SLICES)
                 for part in range(SLICES):
                     for b in rng.permutation(block).tolist():
-                        n = rows[b].y.size
-                        shards[b] = weights.visit(rows[b], shards[b], parts[b][part], n)
-                        meter.add(n / (SLICES * self.inner_passes))
-            for b, shard in shards.items():
+                        weights.visit(tables[b], parts[b][part])
+                        meter.add(rows[b].y.size / (SLICES * self.inner_passes))
+            for b, table in tables.items():
+                shard = take_table(table)
                 weights.count(b, shard.gap, 0)
-                self.shards.put(b, without_spare(shard))
+                self.shards.put(b, shard)
             self.resident = rows if len(blocks) == 1 else {}
         self.weights = weights.weights()
         self.epoch, self.n_loads = self.epoch + 1, len(blocks)
