@@ -63,3 +63,10 @@ def test_raw_weights_score_raw_rows():
     W = np.random.default_rng(1).normal(size=(6, 3))
     V = made.raw_weights(W.copy())
     np.testing.assert_allclose(X @ V + made.offset(V), made.rows(X) @ W, atol=1e-8)
+
+
+def test_a_column_without_zeros_is_constant_however_its_weights_are_summed():
+    n = 400
+    X = np.column_stack([np.full(n, 7.0), np.arange(n) % 2.0])
+    found = moments(sp.csr_array(X), np.random.default_rng(0).random(n))
+    assert is_constant(found).tolist() == [True, False]
