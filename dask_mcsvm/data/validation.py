@@ -375,7 +375,7 @@ class TrainingSet:
     features : dict
         `n_features_in_`, and `feature_names_in_` if X has names: set by the fit when it succeeds.
     columns : Standardization, optional
-        By which `rows` are standardized; ``longest`` is the largest norm of a row then.
+        By which `rows` are standardized; ``norms`` are the largest ones of a row and of x / scale.
     """
 
     rows: Rows
@@ -386,7 +386,7 @@ class TrainingSet:
     features: dict[str, Any]
     given: FloatArray | None = None
     columns: Standardization | None = None
-    longest: float = math.nan
+    norms: tuple[float, ...] = ()
 
     @property
     def n_given(self) -> int:
@@ -410,14 +410,15 @@ class TrainingSet:
 
     def radius(self) -> float:
         """The largest Euclidean norm of a row."""
-        return largest_norm(self.rows) if self.columns is None else self.longest
+        return largest_norm(self.rows) if self.columns is None else self.norms[0]
 
     def check_range(self, costs: tuple[float, float], tau: float) -> None:
         """Refuse costs C_i and rows whose squares the arithmetic cannot hold."""
         if self.columns is None:
             check_rows_range(self.rows, costs, tau)
         else:
-            check_range(costs, self.longest, tau, self.dtype, are_zero=self.longest == 0)
+            longest = max(self.norms)
+            check_range(costs, longest, tau, self.dtype, are_zero=longest == 0)
 
 
 def check_training_set(

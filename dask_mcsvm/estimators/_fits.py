@@ -114,9 +114,9 @@ def standardized(data: TrainingSet, settings: Settings) -> TrainingSet:
     columns = standardization_of(data.rows, data.given, settings)
     assert columns is not None
     squares = columns.square_norms(data.rows)  # of the rows, and of what they are made of
-    longest = math.sqrt(float(max(part.max(initial=0.0) for part in squares)))
+    norms = tuple(math.sqrt(float(part.max(initial=0.0))) for part in squares)
     rows = standardized_rows(data.rows, columns)
-    return replace(data, rows=rows, columns=columns, longest=longest)
+    return replace(data, rows=rows, columns=columns, norms=norms)
 
 
 def standardization_of(rows: Any, weights: Any, settings: Settings) -> Standardization | None:

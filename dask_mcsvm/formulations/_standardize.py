@@ -82,8 +82,8 @@ def _block_moments(X: Any, w: FloatArray) -> Moments:
     apart = values - mean[X.indices]
     squares: FloatArray = np.bincount(X.indices, each * apart * apart, minlength=d).astype(float)
     stored = np.bincount(X.indices, each, minlength=d)
-    # The zeros, each one -mean away. Sums in two orders differ by rounding, of which a column without
-    # zeros must not get a variance.
+    # The zeros, each one -mean away. Sums in two orders differ by rounding, which must not become
+    # the variance of a column without zeros.
     zeros = np.where(np.bincount(X.indices, minlength=d) == X.shape[0], 0.0, total - stored)
     squares += np.maximum(0.0, zeros) * mean**2
     return Moments(total, mean, squares)
