@@ -38,6 +38,7 @@ FLAGS = (
     Flag("max_epochs", int, "Epochs at most [1000].", of=BOTH),
     Flag("fit_intercept", bool, "Whether to learn an intercept [yes]."),
     Flag("intercept_scaling", str, "Value of the constant feature, or radius [1.0]."),
+    Flag("standardize", click.Choice(["yes", "scale"]), "Columns of mean 0, variance 1; or of 1."),
     Flag(
         "class_weight", str, "balanced, or LABEL=WEIGHT, any number of times.",
         repeated=True, of=BOTH,

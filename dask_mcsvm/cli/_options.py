@@ -67,6 +67,8 @@ def parameters(chosen: dict[str, Any], classes: Any) -> dict[str, Any]:
     for name in ("intercept_scaling", "gamma"):
         if name in chosen:
             chosen[name] = _number_or_word(chosen[name])
+    if chosen.get("standardize") == "yes":
+        chosen["standardize"] = True
     if "class_weight" in chosen:
         chosen["class_weight"] = _class_weight(chosen["class_weight"], classes)
     if "margins" in chosen:

@@ -15,9 +15,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.checks import check_range, positive_range
+from dask_mcsvm.solvers.standardized import DenseStandardized
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Dataset
+
+
+#: Values of standardized rows that exist at a time.
+SCALED_VALUES = 2**20
 
 
 class RowSource(Protocol):
@@ -64,11 +69,25 @@ class RowScale(NamedTuple):
     square: float  # C times the mean of ‖x_i‖²
 
 
-def row_scale(X: npt.NDArray[Any], cost: float) -> RowScale | None:
+def row_scale(X: npt.NDArray[Any] | DenseStandardized, cost: float) -> RowScale | None:
     """How large dense rows are, times their mean cost; None if all are zero."""
+    if isinstance(X, DenseStandardized):
+        return _standardized_scale(X, cost)
     square = float(np.einsum("ij,ij->", X, X, dtype=np.float64)) / X.shape[0]
     mean = X.mean(axis=0, dtype=np.float64)
     return RowScale(cost * float(mean @ mean), cost * square) if square > 0 else None
+
+
+def _standardized_scale(X: DenseStandardized, cost: float) -> RowScale | None:
+    """The same of rows that are made a few at a time."""
+    n, square, total = X.shape[0], 0.0, np.zeros(X.shape[1])
+    step = max(1, SCALED_VALUES // X.shape[1])
+    for first in range(0, n, step):
+        rows = X[first : first + step].block()
+        square += float(np.einsum("ij,ij->", rows, rows, dtype=np.float64))
+        total += rows.sum(axis=0, dtype=np.float64)
+    mean = total / n
+    return RowScale(cost * float(mean @ mean), cost * square / n) if square > 0 else None
 
 
 class WeightsByClass(NamedTuple):

@@ -22,6 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from dask_mcsvm.checks import (
+    check_range,
     check_rows_range,
     check_sparse,
     largest_norm,
@@ -30,6 +31,7 @@ from dask_mcsvm.checks import (
     refuse_text,
 )
 from dask_mcsvm.errors import advised, bad_parameter
+from dask_mcsvm.formulations import Standardization
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 # A C-contiguous ndarray, or a csr_array with int32 indices and int64 indptr; float32 or float64.
@@ -77,6 +79,15 @@ def check_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise bad_parameter(name, value, "True or False", f"{name}=True")
     return bool(value)
+
+
+def check_standardize(value: object) -> bool | str:
+    """False, True, or "scale": standardized without centring."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, str) and value == "scale":
+        return value
+    raise bad_parameter("standardize", value, 'True, False or "scale"', "standardize=True")
 
 
 def check_verbose(verbose: object) -> int:
@@ -355,12 +366,16 @@ class TrainingSet:
         Place of each row's label in `classes`.
     weights : ndarray of shape (n,), float64
         sample_weight times class weight, all above 0.
+    given : ndarray of shape (n,), float64, or None
+        sample_weight alone; None where none were given.
     classes : ndarray of shape (k,)
         Sorted labels, also those that no row of positive weight has.
     kept : ndarray of shape (n_given,), bool, or None
         Which of the rows given are in `rows`; None if all are.
     features : dict
         `n_features_in_`, and `feature_names_in_` if X has names: set by the fit when it succeeds.
+    columns : Standardization, optional
+        By which `rows` are standardized; ``norms`` are the largest ones of a row and of x / scale.
     """
 
     rows: Rows
@@ -369,6 +384,9 @@ class TrainingSet:
     classes: npt.NDArray[Any]
     kept: npt.NDArray[np.bool_] | None
     features: dict[str, Any]
+    given: FloatArray | None = None
+    columns: Standardization | None = None
+    norms: tuple[float, ...] = ()
 
     @property
     def n_given(self) -> int:
@@ -392,11 +410,15 @@ class TrainingSet:
 
     def radius(self) -> float:
         """The largest Euclidean norm of a row."""
-        return largest_norm(self.rows)
+        return largest_norm(self.rows) if self.columns is None else self.norms[0]
 
     def check_range(self, costs: tuple[float, float], tau: float) -> None:
         """Refuse costs C_i and rows whose squares the arithmetic cannot hold."""
-        check_rows_range(self.rows, costs, tau)
+        if self.columns is None:
+            check_rows_range(self.rows, costs, tau)
+        else:
+            longest = max(self.norms)
+            check_range(costs, longest, tau, self.dtype, are_zero=longest == 0)
 
 
 def check_training_set(
@@ -433,11 +455,12 @@ def check_training_set(
     if not weights.all():
         kept = weights > 0
         X, places, weights = X[kept], places[kept], weights[kept]
+        given = None if given is None else given[kept]
     if not part:
         rows_of = np.bincount(places, minlength=classes.size)
         refuse_one_class(classes, rows_of, "" if kept is None else " of positive weight")
     rows = as_rows(X, working_dtype(X.dtype, dtype))
-    return TrainingSet(rows, places, weights, classes, kept, features)
+    return TrainingSet(rows, places, weights, classes, kept, features, given)
 
 
 def refuse_one_class(

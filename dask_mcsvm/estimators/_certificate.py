@@ -11,12 +11,15 @@ import scipy.sparse as sp
 from dask_mcsvm.data.row_source import RowSource
 from dask_mcsvm.data.validation import TrainingSet, is_lazy
 from dask_mcsvm.errors import CertificateError
-from dask_mcsvm.formulations import FORMULATIONS, relative_gap
+from dask_mcsvm.formulations import FORMULATIONS, Standardization, relative_gap
 from dask_mcsvm.formulations.margins import EQUAL, Margins
+from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import Problem, certify_primal
 
 # Objectives are sums of n float64 terms; what is smaller than this share of them is rounding.
 ROUNDING = 1e-9
+# Parts of an intercept that are as small a share of it are rounding, too.
+SAME = 1e-12
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Trained:
         ||W||^2 as the fit left it: tells an edited W; nan for a file that does not say.
     margins : Margins
         What mistakes cost.
+    columns : Standardization, optional
+        Of the rows; W is that of standardized ones, `coef_` that of rows as they come.
     """
 
     formulation: str
@@ -73,13 +78,15 @@ class Trained:
     totals: npt.NDArray[np.float64]
     square: float = math.nan
     margins: Margins = EQUAL
+    columns: Standardization | None = None
 
     def pose(self, data: TrainingSet) -> Problem:
         """The problem of the fit, from rows that are said to be the same."""
         C = self.C * data.weights
         self.refuse_others(data)
+        rows = standardized_rows(data.rows, self.columns)
         return Problem(
-            rows=data.rows,
+            rows=rows,
             y=data.y,
             C=C,
             n_classes=self.totals.size,
@@ -101,12 +108,18 @@ class Trained:
                 "y or sample_weight are not those of the fit; the certificate holds for the "
                 "training rows only: pass the same labels and weights."
             )
-        least, most = source.weight_range()
-        source.check_range((self.C * least, self.C * most), self.tau)
+        if self.columns is None:  # what scores would be lost in is else not these rows
+            least, most = source.weight_range()
+            source.check_range((self.C * least, self.C * most), self.tau)
 
 
 def certify(
-    problem: Problem, coef: Any, intercept: npt.NDArray[Any], dual: float, n_jobs: int
+    problem: Problem,
+    coef: Any,
+    intercept: npt.NDArray[Any],
+    dual: float,
+    n_jobs: int,
+    columns: Standardization | None = None,
 ) -> Certificate:
     """The certificate of coef (k, d) and intercept (k,) against a dual bound, rows in memory."""
     refuse_no_bound(dual)
@@ -115,7 +128,7 @@ def certify(
 
         primal = primal_of_rows(problem, coef, intercept)
     else:
-        W = weights_of(coef, intercept, problem.formulation, problem.tau)
+        W = weights_of(coef, intercept, problem.formulation, problem.tau, columns)
         primal = certify_primal(problem, W, n_jobs=n_jobs)
     return compare(problem.formulation, problem.n_classes, float(problem.C.sum()), primal, dual)
 
@@ -144,16 +157,48 @@ def compare(
 
 
 def weights_of(
-    coef: Any, intercept: npt.NDArray[Any], formulation: str, tau: float
+    coef: Any,
+    intercept: npt.NDArray[Any],
+    formulation: str,
+    tau: float,
+    columns: Standardization | None = None,
 ) -> npt.NDArray[Any]:
-    """W (d + 1, k): the columns of `coef`, and the constant feature's weights below them."""
+    """W (d + 1, k): the columns of `coef`, and the constant feature's weights below them.
+
+    With ``columns`` those of standardized rows.
+    """
     k, d = coef.shape
     dense = coef.toarray() if sp.issparse(coef) else np.asarray(coef)
     W = np.zeros((d + 1, k))
-    W[:d], W[d] = dense.T, bias_of(intercept, tau)
+    W[:d], W[d] = dense.T, bias_of(own_intercept(coef, intercept, columns), tau)
+    if columns is not None:
+        W[:d] *= columns.scale[:, None]
     if FORMULATIONS[formulation].columns_sum_to_zero:
         refuse_uneven(float(np.abs(W.sum(axis=1)).max()), float(np.abs(W).max()))
     return W
+
+
+def raw_weights(W: Any, columns: Standardization | None) -> tuple[Any, Any]:
+    """Weights (d, k) of the rows as they come, and what is added to their intercepts [STD-V].
+
+    W is that of standardized rows, and is changed.
+    """
+    if columns is None:
+        return W, 0.0
+    return columns.raw_weights(W), columns.offset(W)
+
+
+def own_intercept(
+    coef: Any, intercept: npt.NDArray[Any], columns: Standardization | None
+) -> npt.NDArray[np.float64]:
+    """The intercepts (k,) without what centring added to them."""
+    given = np.asarray(intercept, np.float64)
+    if columns is None or not columns.centred:
+        return given
+    added = -np.asarray(coef @ columns.mean, np.float64)
+    rest = given - added
+    rest[np.abs(rest) <= SAME * np.abs(added)] = 0.0  # sums in another order
+    return rest
 
 
 def bias_of(intercept: npt.NDArray[Any], tau: float) -> npt.NDArray[np.float64]:

@@ -95,6 +95,17 @@ def check_trained(trained: Any) -> None:
         raise ValueError(f"dtype is {found['dtype']!r:.60}")
 
 
+def check_columns(mean: Any, scale: Any, centred: Any, d: int) -> None:
+    """Mean and scale of the columns that a model was standardized by."""
+    for name, values in (("mean", mean), ("scale", scale)):
+        if sp.issparse(values) or values.shape != (d,) or values.dtype != np.float64:
+            raise ValueError(f"{name} is not {d} numbers in float64")
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} holds nan or inf")
+    if not (scale > 0).all() or type(centred) is not bool:
+        raise ValueError("the columns' scale is not above 0, or centred is not true or false")
+
+
 def check_names(names: Any, d: int) -> None:
     """Names of features: none, or one each."""
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)

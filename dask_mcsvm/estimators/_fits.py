@@ -3,8 +3,10 @@
 Dask and Numba are imported by those who use them.
 """
 
+import logging
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +15,9 @@ from dask_mcsvm.data.validation import TrainingSet, check_training_set, is_lazy
 from dask_mcsvm.estimators._margins import read_margins
 from dask_mcsvm.estimators._settings import Settings, plan_for, wants_blocks, wants_early_shrink
 from dask_mcsvm.estimators._warm import KeptAlpha
+from dask_mcsvm.formulations import Standardization, is_constant, moments
 from dask_mcsvm.formulations.margins import Margins
+from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import (
     Fit,
     PassPlan,
@@ -22,6 +26,8 @@ from dask_mcsvm.training import (
     train,
 )
 from dask_mcsvm.training.table import BY_CHUNKS, EARLY_SHRINK, solver_at
+
+logger = logging.getLogger("dask_mcsvm")
 
 #: Rows of a chunk when X is in memory and early shrinking reads it.
 BLOCK_ROWS = 10_000
@@ -41,6 +47,7 @@ class Posed:
     train: Callable[..., Fit]
     blocks: Any = None
     solve: Any = None
+    columns: Standardization | None = None
 
 
 def pose(
@@ -61,7 +68,8 @@ def pose(
         return pose_passes(estimator, *given, settings)
     if is_lazy(X):
         return pose_dask(estimator, *given, settings)
-    return pose_memory(memory_rows(estimator, *given, settings), settings, last)
+    data = standardized(memory_rows(estimator, *given, settings), settings)
+    return pose_memory(data, settings, last)
 
 
 def memory_rows(
@@ -96,7 +104,37 @@ def pose_memory(data: TrainingSet, settings: Settings, last: KeptAlpha | None) -
     if last is not None and plan.then == last.solver:
         plan = begun_by_second(plan)
     run = partial(train, problem, plan, n_jobs=settings.n_jobs, start=start)
-    return Posed(data, problem.tau, plan, margins, run)
+    return Posed(data, problem.tau, plan, margins, run, columns=data.columns)
+
+
+def standardized(data: TrainingSet, settings: Settings) -> TrainingSet:
+    """The same rows by mean and scale of their columns, if that was asked for and is not done."""
+    if not settings.standardize or data.columns is not None:
+        return data
+    columns = standardization_of(data.rows, data.given, settings)
+    assert columns is not None
+    squares = columns.square_norms(data.rows)  # of the rows, and of what they are made of
+    norms = tuple(math.sqrt(float(part.max(initial=0.0))) for part in squares)
+    rows = standardized_rows(data.rows, columns)
+    return replace(data, rows=rows, columns=columns, norms=norms)
+
+
+def standardization_of(rows: Any, weights: Any, settings: Settings) -> Standardization | None:
+    """Mean and scale of the columns of rows (n, d) with weights (n,), if that was asked for.
+
+    Columns that are constant are said once.
+    """
+    if not settings.standardize:
+        return None
+    found = moments(rows, weights)
+    count = int(is_constant(found).sum())
+    if count:
+        logger.warning(
+            "%d of %d columns of X are constant; standardize leaves their scale at 1.",
+            count,
+            found.mean.size,
+        )
+    return Standardization.of(found, centred=settings.standardize is True)
 
 
 def pose_passes(

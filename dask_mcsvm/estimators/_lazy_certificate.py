@@ -30,6 +30,11 @@ from dask_mcsvm.training.runner import Runner, find_runner
 def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Certificate:
     """The certificate of a fitted estimator; tasks look at the rows, sums come back."""
     refuse_no_bound(estimator.dual_)
+    if estimator._trained.columns is not None:
+        raise ValueError(
+            "certify takes rows in memory where the fit had standardize, but X is read chunk by "
+            "chunk; pass X.compute()."
+        )
     check_lazy_rows(estimator, X)
     trained, runner, limit = estimator._trained, find_runner(), estimator.memory_limit
     classes = None if y is None else estimator.classes_  # a dataset has its own

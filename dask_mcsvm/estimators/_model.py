@@ -218,7 +218,8 @@ class LinearModel(Scored):
             reset=False,
         )
         problem = trained.pose(data)
-        return certify(problem, self.coef_, self.intercept_, self.dual_, check_n_jobs(self.n_jobs))
+        threads = check_n_jobs(self.n_jobs)
+        return certify(problem, self.coef_, self.intercept_, self.dual_, threads, trained.columns)
 
     def prune(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, max_gap: float = 2e-3

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from dask_mcsvm.data.validation import TrainingSet, check_number, is_lazy
 from dask_mcsvm.errors import bad_parameter
-from dask_mcsvm.estimators._fits import memory_rows, pose
+from dask_mcsvm.estimators._fits import memory_rows, pose, standardized
 from dask_mcsvm.estimators._predict import best_classes
 from dask_mcsvm.estimators._settings import read_settings, wants_blocks, wants_early_shrink
 from dask_mcsvm.estimators._shown import table
@@ -51,7 +51,6 @@ class PathResult:
     def histories(self) -> tuple[list[dict[str, Any]], ...]:
         """`history_` of each model."""
         return tuple(model.history_ for model in self.models)
-
 
     def __repr__(self) -> str:
         width = [max(map(len, column)) for column in zip(*self._rows(), strict=True)]
@@ -97,6 +96,7 @@ def fit_path(
     if share is not None:
         data, held_out = split(data, share, settings.seed)
 
+    data = standardized(data, settings)
     models: list[LinearMCSVC] = []
     last: KeptAlpha | None = None
     for C in costs:
@@ -207,8 +207,9 @@ def part(data: TrainingSet, places: npt.NDArray[np.intp]) -> TrainingSet:
     if not isinstance(rows, np.ndarray):
         rows.indices = rows.indices.astype(np.int32, copy=False)  # slicing widened them
         rows.indptr = rows.indptr.astype(np.int64, copy=False)
+    given = None if data.given is None else data.given[places]
     return TrainingSet(
-        rows, data.y[places], data.weights[places], data.classes, None, data.features
+        rows, data.y[places], data.weights[places], data.classes, None, data.features, given
     )
 
 

@@ -19,6 +19,7 @@ from dask_mcsvm.data.validation import (
     check_integer,
     check_n_jobs,
     check_number,
+    check_standardize,
     check_verbose,
     draw_seed,
     is_dataset,
@@ -27,6 +28,7 @@ from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, prec
 from dask_mcsvm.estimators._margins import refuse_margins
 from dask_mcsvm.formulations import FORMULATIONS, formulation_name
 from dask_mcsvm.progress import Record, line_of, listening
+from dask_mcsvm.solvers.standardized import DenseStandardized
 from dask_mcsvm.training import (
     SPLITTING_FEATURES,
     PassPlan,
@@ -35,6 +37,8 @@ from dask_mcsvm.training import (
     parse_size,
 )
 from dask_mcsvm.training.table import EARLY_SHRINK, IN_MEMORY, ON_DASK, SOLVERS, places_of
+
+logger = logging.getLogger("dask_mcsvm")
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class Settings:
     margins: Any = None
     carry: str | None = None
     probability: bool = False
+    standardize: bool | str = False
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
 
@@ -105,6 +110,7 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
         seed=draw_seed(estimator.random_state),
         margins=estimator.margins,
         probability=check_flag("probability", estimator.probability),
+        standardize=check_standardize(estimator.standardize),
     )
 
 
@@ -140,6 +146,12 @@ def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
         raise ValueError(
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
+        )
+    if (lazy or solver == EARLY_SHRINK) and check_standardize(estimator.standardize):
+        found = "X is read chunk by chunk" if lazy else f"solver is {solver!r}"
+        raise ValueError(
+            f"standardize works on rows in memory with solver='sdm' or 'splitting', but {found}; "
+            "leave it out, or scale the rows before."
         )
     check_kept(estimator, ("checkpoint", "scratch", "memory_limit"), lazy or solver == EARLY_SHRINK)
     if (lazy or solver == EARLY_SHRINK) and estimator.warm_start:
@@ -203,7 +215,7 @@ def _read_tau(fit_intercept: object, scaling: object) -> float | None:
 def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Settings) -> Plan:
     """How a fit on X (n, d), dense or CSR, would run; C (n,) or one for all rows."""
     n, d = X.shape
-    is_sparse = not isinstance(X, np.ndarray)
+    is_sparse = not isinstance(X, np.ndarray | DenseStandardized)
     wants_scale = settings.solver == "auto" and not is_sparse
     return make_plan(
         n=n,
@@ -233,9 +245,6 @@ def warn_of_precision(settings: Settings, dtype: np.dtype[Any]) -> None:
     """Say before a long fit that float32 will not get there."""
     if dtype == np.float32 and 0 < settings.tol < FLOAT32_TOL:
         warnings.warn(precision_message(settings.tol), PrecisionWarning, stacklevel=4)
-
-
-logger = logging.getLogger("dask_mcsvm")
 
 
 @contextmanager

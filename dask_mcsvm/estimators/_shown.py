@@ -65,8 +65,7 @@ def table(rows: list[tuple[Any, ...]], marked: int | None = None) -> str:
         if place == marked:
             weight = "font-weight:bold;"
         cells = "".join(
-            f"<{tag} style='{weight}{CELL}'>{html.escape(str(cell))}</{tag}>"
-            for cell in row
+            f"<{tag} style='{weight}{CELL}'>{html.escape(str(cell))}</{tag}>" for cell in row
         )
         lines.append(f"<tr>{cells}</tr>")
     return f"<table style='{STYLE}'>{''.join(lines)}</table>"

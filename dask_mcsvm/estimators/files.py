@@ -19,6 +19,7 @@ from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.estimators._certificate import Trained
 from dask_mcsvm.estimators._file_checks import (
     check_classes,
+    check_columns,
     check_fitted,
     check_names,
     check_parts,
@@ -33,7 +34,7 @@ from dask_mcsvm.estimators._margins import (
     stored_margins,
 )
 from dask_mcsvm.estimators._model import refuse_files
-from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations import FORMULATIONS, Standardization
 from dask_mcsvm.storage import (
     absolute_path,
     decode_classes,
@@ -114,6 +115,8 @@ class ModelFile:
         trained = self._trained
         arrays = {"intercept": self.intercept_, "class_totals": trained.totals}
         arrays |= margin_arrays(trained.margins, self.margins)
+        if trained.columns is not None:
+            arrays |= {"mean": trained.columns.mean, "scale": trained.columns.scale}
         parts: Any = ()
         widths = None
         if is_lazy(self.coef_):  # one part after another: together they may not fit
@@ -139,6 +142,7 @@ class ModelFile:
                 "dtype": trained.dtype.name,
                 "n_given": trained.n_given,
                 "square": trained.square,
+                "centred": None if trained.columns is None else trained.columns.centred,
             },
             "notes": dict(getattr(self, "notes_", {}) if notes is None else notes),
         }
@@ -309,11 +313,14 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
     check_weights(W, intercept, totals, plain["n_features_in_"], classes.size)
     check_names(meta["feature_names"], plain["n_features_in_"])
     check_trained(trained)
+    columns = _columns(arrays, trained.get("centred"), plain["n_features_in_"])
     check_versions(meta["versions"])
     attributes: dict[str, Any] = {name: plain[name] for name in PLAIN}
     attributes |= {name: plain[name] for name in MAYBE if name in plain}
     if meta["feature_names"] is not None:
         attributes["feature_names_in_"] = np.array(meta["feature_names"], dtype=object)
+    if columns is not None:
+        attributes |= {"mean_": columns.mean, "scale_": columns.scale}
     return attributes | {
         "coef_": sp.csr_array(W.T) if sp.issparse(W) else W.T,
         "intercept_": intercept,
@@ -323,7 +330,8 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
         "_versions": meta["versions"],
         "_trained": Trained(
             **{
-                **trained,
+                **{name: value for name, value in trained.items() if name != "centred"},
+                "columns": columns,
                 "class_weight": _loaded(trained["class_weight"]),
                 "dtype": np.dtype(trained["dtype"]),
                 "totals": totals,
@@ -331,6 +339,14 @@ def _fitted(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any
             }
         ),
     }
+
+
+def _columns(arrays: Mapping[str, Any], centred: Any, d: int) -> Standardization | None:
+    """Mean and scale of the columns; files of 0.1 and of rows as they come have none."""
+    if centred is None:
+        return None
+    check_columns(arrays["mean"], arrays["scale"], centred, d)
+    return Standardization(arrays["mean"], arrays["scale"], centred)
 
 
 def _weights_in_parts(

@@ -10,6 +10,7 @@ from sklearn.utils import Tags
 
 from dask_mcsvm.data.validation import (
     TrainingSet,
+    as_rows,
     check_rows,
     is_lazy,
     working_dtype,
@@ -17,8 +18,8 @@ from dask_mcsvm.data.validation import (
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
 from dask_mcsvm.estimators._certain import weights_square
-from dask_mcsvm.estimators._certificate import Trained
-from dask_mcsvm.estimators._fits import Posed, pose
+from dask_mcsvm.estimators._certificate import Trained, raw_weights
+from dask_mcsvm.estimators._fits import Posed, pose, standardization_of
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._probability import find_temperature
@@ -34,6 +35,7 @@ from dask_mcsvm.estimators._settings import (
 from dask_mcsvm.estimators._shown import Shown, printed
 from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.estimators.files import ModelFile
+from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import Fit
 
 
@@ -82,6 +84,11 @@ class LinearMCSVC(
     probability : bool
         Whether the model has `predict_proba`. A fifth of the rows is then left out of one more fit
         to 30 times the gap (of fewer than 10,000 rows several fifths, in turn): `temperature_`.
+    standardize : bool or "scale"
+        Train on columns of mean 0 and variance 1 (weighted by `sample_weight`), as if a
+        StandardScaler came first, but without making sparse rows dense; "scale" leaves the means.
+        For rows in memory.
+        `coef_` and `intercept_` are those of the rows as they come: `predict` takes these.
     dtype : {"float32", "float64"} or None
         Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in
         float32, which halves memory and reaches a relative gap of about 1e-5.
@@ -142,6 +149,8 @@ class LinearMCSVC(
         Only with ``probability=True``: the factor of the scores in the softmax of `predict_proba`.
     solver_, plan_ : str, Plan
         What ran, and how; the one that ended the fit, where the plan has two.
+    mean_, scale_ : ndarray of shape (n_features,)
+        Of the columns, float64; only with `standardize`.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
         Only if X had column names, all strings.
@@ -183,6 +192,7 @@ class LinearMCSVC(
         class_weight: Any = None,
         margins: Any = None,
         probability: bool = False,
+        standardize: bool | str = False,
         dtype: Any = None,
         n_jobs: int | None = None,
         warm_start: bool = False,
@@ -205,6 +215,7 @@ class LinearMCSVC(
         self.class_weight = class_weight
         self.margins = margins
         self.probability = probability
+        self.standardize = standardize
         self.dtype = dtype
         self.n_jobs = n_jobs
         self.warm_start = warm_start
@@ -316,6 +327,9 @@ class LinearMCSVC(
         else:
             rows = check_rows(self, X)
             dtype = working_dtype(rows.dtype, settings.dtype)
+            if settings.standardize:
+                rows = as_rows(rows, dtype)
+                rows = standardized_rows(rows, standardization_of(rows, None, settings))
             plan = plan_for(rows, settings.C, self.classes_.size, dtype, settings)
         return printed(plan)
 
@@ -339,6 +353,7 @@ class LinearMCSVC(
             formulation=formulation, C=settings.C, tau=posed.tau, class_weight=self.class_weight,
             dtype=source.dtype, n_given=source.n_given, totals=settings.C * source.totals,
             margins=posed.margins,
+            columns=posed.columns,
         )  # fmt: skip
         temperature = find_temperature(self, posed, fit, settings) if settings.probability else None
         self._remember(source.classes, source.features, plan, fit, trained, temperature)
@@ -362,12 +377,18 @@ class LinearMCSVC(
     ) -> None:
         """Set the fitted attributes, all at the end: a fit that fails has changed none."""
         d = features["n_features_in_"]
-        for stale in ("feature_names_in_", "temperature_", "_alpha", "notes_", "_versions"):
+        stale_names = (
+            "feature_names_in_", "temperature_", "mean_", "scale_", "_alpha", "notes_", "_versions",
+        )  # fmt: skip
+        for stale in stale_names:
             self.__dict__.pop(stale, None)
         self.__dict__.update(features)
         self.classes_ = classes
-        self.coef_ = fit.W[:d].T  # a view: the solver's layout is also the best for predict
-        self.intercept_ = trained.tau * np.asarray(fit.W[d], np.float64)
+        W, offset = raw_weights(fit.W[:d], trained.columns)
+        self.coef_ = W.T  # a view: the solver's layout is also the best for predict
+        self.intercept_ = trained.tau * np.asarray(fit.W[d], np.float64) + offset
+        if trained.columns is not None:
+            self.mean_, self.scale_ = trained.columns.mean, trained.columns.scale
         self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
         self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
         self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)
@@ -375,5 +396,5 @@ class LinearMCSVC(
         self.plan_, self.solver_ = plan, fit.solver or plan.solver
         if temperature is not None:
             self.temperature_ = temperature
-        square = weights_square(self.coef_, self.intercept_, trained.tau)
+        square = weights_square(self.coef_, self.intercept_, trained.tau, trained.columns)
         self._trained = replace(trained, square=square)

@@ -39,6 +39,7 @@ from dask_mcsvm.formulations._names import (
     relative_gap,
 )
 from dask_mcsvm.formulations._nearness import Nearness, distance_bound
+from dask_mcsvm.formulations._standardize import Moments, Standardization, is_constant, moments
 from dask_mcsvm.formulations._tally import Bounds, Tally
 from dask_mcsvm.formulations._temperature import HeldOut, best_temperature, logits, softmax
 from dask_mcsvm.formulations.crammer_singer import CrammerSinger
@@ -54,15 +55,19 @@ __all__ = [
     "Formulation",
     "HeldOut",
     "LeeLinWahba",
+    "Moments",
     "Nearness",
     "OneVsRest",
+    "Standardization",
     "Tally",
     "WestonWatkins",
     "best_temperature",
     "distance_bound",
     "formulation_name",
     "half_square",
+    "is_constant",
     "logits",
+    "moments",
     "relative_gap",
     "softmax",
 ]

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from dask_mcsvm.formulations._base import FloatArray, squared_norms
 from dask_mcsvm.formulations._names import FORMULATIONS
+from dask_mcsvm.formulations._standardize import Standardization
 
 # Roundings of a score beyond one per entry of its row: casts of row and intercept, their sum.
 MORE_ROUNDINGS = 8
@@ -31,6 +32,8 @@ class Nearness:
         Relative rounding of the arithmetic that scores rows.
     formulation : str
         The long name: two classes decide differently in one_vs_rest.
+    columns : Standardization, optional
+        Of rows that W is standardized for; scores are those of raw rows.
     """
 
     distance: float
@@ -38,14 +41,20 @@ class Nearness:
     tau: float
     unit: float
     formulation: str
+    columns: Standardization | None = None
 
     def reach(self, X: Any) -> FloatArray:
         """How far the score of one class can be off, shape (n,), for rows X (n, d)."""
         entries = np.diff(X.indptr) if sp.issparse(X) else X.shape[1]
         rounding = (entries + MORE_ROUNDINGS) * self.unit * self.norm
-        length = np.sqrt(squared_norms(X) + self.tau**2)
-        found: FloatArray = (self.distance + rounding) * length
-        return found
+        if self.columns is None:
+            length = np.sqrt(squared_norms(X) + self.tau**2)
+            found: FloatArray = (self.distance + rounding) * length
+            return found
+        squares, scaled = self.columns.square_norms(X)
+        # The products of a score are those of raw rows, and centring is a part of the intercept.
+        summed = np.sqrt(scaled + self.tau**2) + np.linalg.norm(self.columns.shift)
+        return np.asarray(self.distance * np.sqrt(squares + self.tau**2) + rounding * summed)
 
     def is_certain(
         self, scores: npt.NDArray[Any], reach: FloatArray, n_classes: int

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
     from dask_mcsvm.solvers.duals import Duals
+    from dask_mcsvm.solvers.standardized import Standardized
 
     from .dask_plan import DaskPlan
 
@@ -50,7 +51,7 @@ class Problem:
 
     Attributes
     ----------
-    rows : ndarray or csr_array of shape (n, d)
+    rows : ndarray, csr_array or standardized rows of shape (n, d)
         float32 or float64, validated.
     y : ndarray of shape (n,), int32
         Codes of the classes.
@@ -65,7 +66,7 @@ class Problem:
         What mistakes cost.
     """
 
-    rows: np.ndarray | sp.csr_array
+    rows: np.ndarray | sp.csr_array | Standardized
     y: np.ndarray
     C: np.ndarray
     n_classes: int

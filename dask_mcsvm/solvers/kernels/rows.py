@@ -2,7 +2,8 @@
 
 ``rows`` is a C-contiguous array (n, d), or the triple (data, indices int32, indptr int64) of a CSR
 matrix. The constant feature of value ``tau`` is the last row of W and is never stored in X.
-Each function has a dense and a CSR body, chosen at compile time.
+Each function has a dense and a CSR body, chosen at compile time. Standardized rows are either
+`StandardRows`, dense, or `CentredRows`, sparse ([STD] of docs/math.md).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from numba import types
+
+from dask_mcsvm.solvers.standardized import ROUNDING, CentredCsr, DenseStandardized
 
 from .jit import bare_by_type, bare_kernel, bare_part, kernel
 from .simd import (
@@ -38,6 +41,7 @@ from .simd import (
     update_of_3,
     update_of_4,
 )
+from .standard_rows import CentredRows, StandardRows, kind_of, standardize
 
 #: Numbers in a cache line (float32), and how many of a dense row are asked for in advance.
 LINE = 16
@@ -72,6 +76,11 @@ def read_only_view(array: np.ndarray) -> np.ndarray:
 
 def as_rows(X):
     """What kernels take as ``rows``; nothing is copied when indices are int32 and indptr int64."""
+    if isinstance(X, DenseStandardized):
+        row = np.empty((1, X.shape[1]), X.dtype)
+        return StandardRows(read_only(X.X), read_only(X.mean), read_only(X.inverse), row)
+    if isinstance(X, CentredCsr):
+        return CentredRows(as_rows(X.X), read_only(X.common), X.far, np.empty(0), np.empty(0))
     if not sp.issparse(X):
         return read_only(X)
     return (
@@ -121,8 +130,38 @@ def row_square(rows, i):
     """‖x_i‖² in float64, the constant feature apart."""
 
 
+def add_to_all(rows, i, scale):
+    """The vectors of centred rows after all columns of W got ``scale`` times row i [LLW]."""
+
+
+@bare_by_type(add_to_all)
+def _add_to_all(rows, i, scale):
+    if kind_of(rows) is not CentredRows:
+        return lambda rows, i, scale: None
+
+    def centred(rows, i, scale):
+        for m in range(rows.spread.size):
+            rows.spread[m] += scale
+            rows.level[m] += (rows.common[i] - rows.far) * scale
+
+    return centred
+
+
 @bare_by_type(row_scores)
 def _row_scores(rows, i, W, tau, s):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i, W, tau, s: row_scores(rows.row, standardize(rows, i), W, tau, s)
+
+    if kind_of(rows) is CentredRows:
+
+        def centred(rows, i, W, tau, s):
+            row_scores(rows.csr, i, W, tau, s)
+            c, spread, level = rows.common[i], rows.spread, rows.level
+            for m in range(spread.size):
+                s[m] -= s.dtype.type(c * spread[m] + level[m])  # [STD-S]
+
+        return centred
+
     if not isinstance(W, types.Array):
         return lambda rows, i, W, tau, s: row_scores(rows, i, W.W, tau, s)
 
@@ -176,6 +215,22 @@ def few_scores(values, columns, begin, end, W, tau, s):
 
 @bare_by_type(row_scores_of)
 def _row_scores_of(rows, i, W, tau, classes, q, s):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i, W, tau, classes, q, s: row_scores_of(
+            rows.row, standardize(rows, i), W, tau, classes, q, s
+        )
+
+    if kind_of(rows) is CentredRows:
+
+        def centred(rows, i, W, tau, classes, q, s):
+            row_scores_of(rows.csr, i, W, tau, classes, q, s)
+            common, spread, level = rows.common[i], rows.spread, rows.level
+            for c in range(q):
+                m = classes[c]
+                s[c] -= s.dtype.type(common * spread[m] + level[m])
+
+        return centred
+
     if not isinstance(W, types.Array):
         return lambda rows, i, W, tau, classes, q, s: row_scores_of(
             rows, i, W.W, tau, classes, q, s
@@ -214,6 +269,23 @@ def scores_of(values, columns, begin, end, W, tau, classes, q, s):
 
 @bare_by_type(row_update)
 def _row_update(rows, i, W, tau, classes, delta, q):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i, W, tau, classes, delta, q: row_update(
+            rows.row, standardize(rows, i), W, tau, classes, delta, q
+        )
+
+    if kind_of(rows) is CentredRows:
+
+        def centred(rows, i, W, tau, classes, delta, q):
+            row_update(rows.csr, i, W, tau, classes, delta, q)
+            apart, spread, level = rows.common[i] - rows.far, rows.spread, rows.level
+            for c in range(q):
+                m = classes[c]
+                spread[m] += delta[c]
+                level[m] += apart * delta[c]
+
+        return centred
+
     if not isinstance(W, types.Array):
         if isinstance(rows, types.Array):
 
@@ -284,6 +356,22 @@ def add_shared(values, columns, begin, end, W, tau, classes, delta, q):
 
 @bare_by_type(row_update_all)
 def _row_update_all(rows, i, W, tau, delta):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i, W, tau, delta: row_update_all(
+            rows.row, standardize(rows, i), W, tau, delta
+        )
+
+    if kind_of(rows) is CentredRows:
+
+        def centred(rows, i, W, tau, delta):
+            row_update_all(rows.csr, i, W, tau, delta)
+            apart, spread, level = rows.common[i] - rows.far, rows.spread, rows.level
+            for m in range(spread.size):
+                spread[m] += delta[m]
+                level[m] += apart * delta[m]
+
+        return centred
+
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, delta):
@@ -323,6 +411,10 @@ def update_all(values, columns, begin, end, W, tau, delta):
 
 @bare_by_type(row_dot)
 def _row_dot(rows, i, w, tau):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i, w, tau: row_dot(rows.row, standardize(rows, i), w, tau)
+    if kind_of(rows) is CentredRows:
+        return lambda rows, i, w, tau: row_dot(rows.csr, i, w, tau)
     if isinstance(rows, types.Array):
 
         def dense(rows, i, w, tau):
@@ -345,6 +437,12 @@ def _row_dot(rows, i, w, tau):
 
 @bare_by_type(row_axpy)
 def _row_axpy(rows, i, w, tau, scale):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i, w, tau, scale: row_axpy(
+            rows.row, standardize(rows, i), w, tau, scale
+        )
+    if kind_of(rows) is CentredRows:
+        return lambda rows, i, w, tau, scale: row_axpy(rows.csr, i, w, tau, scale)
     if isinstance(rows, types.Array):
 
         def dense(rows, i, w, tau, scale):
@@ -365,6 +463,10 @@ def _row_axpy(rows, i, w, tau, scale):
 
 @bare_by_type(place_prefetch)
 def _place_prefetch(rows, i):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i: None
+    if kind_of(rows) is CentredRows:
+        return lambda rows, i: place_prefetch(rows.csr, i)
     if isinstance(rows, types.Array):
         return lambda rows, i: None
     return lambda rows, i: prefetch(rows[2], i)
@@ -372,6 +474,10 @@ def _place_prefetch(rows, i):
 
 @bare_by_type(weights_prefetch)
 def _weights_prefetch(rows, i, W):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i, W: None
+    if kind_of(rows) is CentredRows:
+        return lambda rows, i, W: weights_prefetch(rows.csr, i, W)
     if isinstance(rows, types.Array):
         return lambda rows, i, W: None
     if not isinstance(W, types.Array):
@@ -390,6 +496,10 @@ def _weights_prefetch(rows, i, W):
 
 @bare_by_type(row_prefetch)
 def _row_prefetch(rows, i):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i: row_prefetch(rows.X, i)
+    if kind_of(rows) is CentredRows:
+        return lambda rows, i: row_prefetch(rows.csr, i)
     if isinstance(rows, types.Array):
 
         def dense(rows, i):
@@ -410,6 +520,19 @@ def _row_prefetch(rows, i):
 
 @bare_by_type(row_square)
 def _row_square(rows, i):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i: row_square(rows.row, standardize(rows, i))
+
+    if kind_of(rows) is CentredRows:
+
+        def centred(rows, i):
+            square = row_square(rows.csr, i)
+            whole = square + rows.far
+            left = whole - 2.0 * rows.common[i]  # [STD-A]
+            return left if left > ROUNDING * whole else 0.0
+
+        return centred
+
     if isinstance(rows, types.Array):
 
         def dense(rows, i):

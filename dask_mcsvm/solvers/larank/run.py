@@ -149,9 +149,7 @@ class LaRank:
         self.store = new_store(is_sparse, self._stored_columns, dtype, capacity, room)
         self.model: KernelModel | LinearModel
         if kernel.name == "linear":
-            self.model = new_linear_model(
-                n_features, n_classes, dtype, for_kernels(margins)
-            )
+            self.model = new_linear_model(n_features, n_classes, dtype, for_kernels(margins))
         else:
             width = self.patterns.classes.shape[1]
             self.model = new_kernel_model(

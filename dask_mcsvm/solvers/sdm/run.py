@@ -30,7 +30,9 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
 from dask_mcsvm.solvers.kernels.jit import apart, kernel
 from dask_mcsvm.solvers.kernels.margins import for_kernels
 from dask_mcsvm.solvers.kernels.rows import Shared, as_rows, read_only, square_norms
+from dask_mcsvm.solvers.kernels.standard_rows import own_rows, uncentred, with_weights
 from dask_mcsvm.solvers.kernels.steps import LOSSES
+from dask_mcsvm.solvers.standardized import centre_weights, shift_of, shift_scores
 
 from .initial_duals import fresh_classes, needs_room, seen_at_zero, start_alpha
 from .intercept import (
@@ -89,7 +91,9 @@ class SequentialDual:
         (self.n, d), dtype, k = X.shape, X.dtype, n_classes
         self.formulation, self.seed, self.n_jobs = formulation, seed, n_jobs
         self.C = read_only(np.asarray(C, np.float64))
-        rows = as_rows(X)
+        # Of centred sparse rows what a visit adds to all scores is for one thread to know.
+        self.mean = shift_of(X)
+        rows = with_weights(as_rows(X), np.zeros(k), np.zeros(k))
         self.data = Data(
             rows,
             read_only(np.asarray(y, np.int32)),
@@ -100,7 +104,8 @@ class SequentialDual:
         )
         self.loss = LOSSES[formulation](k)
         values = X.size if isinstance(X, np.ndarray) else X.nnz
-        self.threads = n_jobs if (values + self.n) * k >= THREAD_WORK else 1
+        is_work = (values + self.n) * k >= THREAD_WORK
+        self.threads = n_jobs if is_work and self.mean is None else 1
         # Threads share W, but for the last row: each has one of its own behind the others.
         self.all_W = np.zeros((d + self.threads, k), dtype)
         has_shift = FORMULATIONS[formulation].columns_sum_to_zero
@@ -129,7 +134,10 @@ class SequentialDual:
         table = Table.lay(
             self.visit_data, self.alphas[0], self.preference, self.seen, self.averages[0]
         )
-        self.visit_data, self.preference, self.seen = table.data, table.preference, table.seen
+        self.preference, self.seen = table.preference, table.seen
+        # What each thread visits.
+        mine = (own_rows(table.data.rows) for _ in range(self.threads))
+        self.visited_data = [table.data._replace(rows=rows) for rows in mine]
         self.alphas = [with_places_of(part, table.alpha) for part in self.alphas]
 
     def _soften(self, tau: float, warm: bool) -> None:
@@ -244,7 +252,7 @@ class SequentialDual:
 
         def visit(t, W, shift, part, begin):
             return full_sweep(
-                self.loss, self.visit_data, part, begin, W, shift, self.alphas[t], self.fresh,
+                self.loss, self.visited_data[t], part, begin, W, shift, self.alphas[t], self.fresh,
                 Frequencies(self.preference, self.averages[t], span), self.seen, self.scratches[t],
             )  # fmt: skip
 
@@ -253,7 +261,7 @@ class SequentialDual:
     def _shrunk(self, order: np.ndarray) -> Sweep:
         def visit(t, W, shift, part, begin):
             return shrunk_sweep(
-                self.loss, self.visit_data, part, begin, W, shift, self.alphas[t],
+                self.loss, self.visited_data[t], part, begin, W, shift, self.alphas[t],
                 self.scratches[t],
             )  # fmt: skip
 
@@ -344,14 +352,17 @@ class SequentialDual:
         blocks = [(first, min(k, first + width)) for first in range(0, k, width)]
         shift = self._common_part(alpha)
         squares = np.empty(k)
+        rows, tau = uncentred(self.data.rows, self.data.tau)
 
         def make_columns(block, scratch):
             first, last = block
             W = np.zeros((d1, last - first))
             linear = weights_block(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.data.margins,
-                alpha, first, last, W, np.empty(0), scratch,
+                self.loss, own_rows(rows), self.data.y, self.C, tau, self.data.margins, alpha,
+                first, last, W, np.empty(0), scratch,
             )  # fmt: skip
+            if self.mean is not None:
+                centre_weights(W, self.mean, float(self.data.tau))
             finish_block(W, shift, first, self.W, squares)
             return linear
 
@@ -369,21 +380,27 @@ class SequentialDual:
         """What Lee-Lin-Wahba adds to all columns of W, float64; empty for the others."""
         shift = np.zeros(self.shift.size)
         if shift.size:
+            rows, tau = uncentred(self.data.rows, self.data.tau)
             weights_block(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.data.margins,
-                alpha, 0, 0, np.zeros((shift.size, 0)), shift, self.scratches[0],
+                self.loss, rows, self.data.y, self.C, tau, self.data.margins, alpha, 0, 0,
+                np.zeros((shift.size, 0)), shift, self.scratches[0],
             )  # fmt: skip
+            if self.mean is not None:
+                centre_weights(shift, self.mean, float(self.data.tau))
         return shift
 
     def primal(self, alpha: np.ndarray | SparseAlpha) -> float:
         """P(W) in float64; refreshes the loss and gap of every example."""
         blocks = [(i, min(self.n, i + ROWS_PER_TASK)) for i in range(0, self.n, ROWS_PER_TASK)]
         seen = np.empty((self.n, 2))
+        if self.mean is not None:  # the columns of this W are those of centred rows
+            self.data.rows.spread[:] = 0
+            self.data.rows.level[:] = shift_scores(self.W, self.mean)
 
         def look(block, scratch):
             examine(
-                self.loss, self.data.rows, self.data.y, self.C, self.data.tau, self.data.margins,
-                alpha, self.W, *block, seen, scratch,
+                self.loss, own_rows(self.data.rows), self.data.y, self.C, self.data.tau,
+                self.data.margins, alpha, self.W, *block, seen, scratch,
             )  # fmt: skip
 
         self._in_threads(look, blocks)

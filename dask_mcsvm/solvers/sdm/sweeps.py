@@ -24,6 +24,7 @@ from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_kernel, bar
 from dask_mcsvm.solvers.kernels.margins import add_listed_margins, add_margins
 from dask_mcsvm.solvers.kernels.rows import (
     Shared,
+    add_to_all,
     place_prefetch,
     row_axpy,
     row_dot,
@@ -36,6 +37,7 @@ from dask_mcsvm.solvers.kernels.rows import (
     weights_prefetch,
 )
 from dask_mcsvm.solvers.kernels.simd import prefetch
+from dask_mcsvm.solvers.kernels.standard_rows import CentredRows, StandardRows
 from dask_mcsvm.solvers.kernels.steps import free_first, step
 
 #: Visits ahead of which memory is asked for a row, and before that for where it is.
@@ -45,7 +47,7 @@ NEAR, FAR = 4, 10
 class Data(NamedTuple):
     """What a sweep reads. Everything is read-only, and of one float type but for ``square``."""
 
-    rows: np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray]
+    rows: np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray] | StandardRows | CentredRows
     y: np.ndarray  # (n,) int32
     C: np.ndarray  # (n,) float
     square: np.ndarray  # (n,) float64, ‖x_i‖² + tau²
@@ -135,9 +137,12 @@ def add_to_common(data, i, W, shift, scratch, scale):
 @bare_by_type(add_to_common)
 def _add_to_common(data, i, W, shift, scratch, scale):
     if isinstance(W, types.Array):
-        return lambda data, i, W, shift, scratch, scale: row_axpy(
-            data.rows, i, shift, data.tau, scale
-        )
+
+        def alone(data, i, W, shift, scratch, scale):
+            row_axpy(data.rows, i, shift, data.tau, scale)
+            add_to_all(data.rows, i, scale)
+
+        return alone
 
     def shared(data, i, W, shift, scratch, scale):
         scratch.s[0] = scale

@@ -21,7 +21,10 @@ from numba import types
 
 from dask_mcsvm.solvers.kernels.jit import apart, by_type, kernel
 from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, row_axpy, row_dot
+from dask_mcsvm.solvers.kernels.standard_rows import StandardRows, kind_of, standardize
+from dask_mcsvm.solvers.standardized import shift_of
 
+from .products import centred_columns, uncentred_columns
 from .prox import free_classes, free_weight, project_free
 
 #: Rows of a Gram matrix, per feature. More are left out evenly: four rows for each feature bound
@@ -68,11 +71,14 @@ def curvature(loss: Any, rows: CurvedRows, P: np.ndarray, each: Callable[..., An
 
     In the rows' own type, kept in float64: a direction has digits to spare.
     """
-    part = partial(_curve_some, loss, rows, P.astype(rows.X.dtype))
-    total = np.zeros(P.shape)
+    total, shift = np.zeros(P.shape), shift_of(rows.X)
+    plain = rows
+    if shift is not None:
+        P, plain = uncentred_columns(P, shift, rows.tau), rows._replace(X=rows.X.X, tau=1.0)
+    part = partial(_curve_some, loss, plain, P.astype(rows.X.dtype))
     for out in each(part, range(0, rows.active.size, CURVED_BLOCK)):
         total += out
-    return total
+    return total if shift is None else centred_columns(total, shift, rows.tau)
 
 
 def _curve_some(loss: Any, rows: CurvedRows, P: np.ndarray, first: int) -> np.ndarray:
@@ -135,6 +141,10 @@ def row_axpy_squares(rows, i, w, tau, scale):
 
 @by_type(row_axpy_squares)
 def _row_axpy_squares(rows, i, w, tau, scale):
+    if kind_of(rows) is StandardRows:
+        return lambda rows, i, w, tau, scale: row_axpy_squares(
+            rows.row, standardize(rows, i), w, tau, scale
+        )
     if isinstance(rows, types.Array):
 
         def dense(rows, i, w, tau, scale):
@@ -153,6 +163,20 @@ def _row_axpy_squares(rows, i, w, tau, scale):
     return csr
 
 
+def squares_of_columns(X, tau, members, weights, out):
+    """out (d + 1,) = Σ weight_i x_ij² of all members, of rows of any kind."""
+    shift = shift_of(X)
+    if shift is None:
+        column_squares(as_rows(X), tau, members, weights, out)
+        return
+    column_squares(as_rows(X.X), 1.0, members, weights, out)
+    each = np.zeros(X.shape[0])
+    np.add.at(each, members, weights)
+    out[:-1] += shift * (shift * out[-1] - 2.0 * (X.X.T @ each))
+    out[-1] *= tau * tau
+    np.maximum(out, 0.0, out=out)
+
+
 @kernel
 def column_squares(rows, tau, members, weights, out):
     """out (d + 1,) = Σ weight_i x_ij² of all members."""
@@ -164,9 +188,16 @@ def column_squares(rows, tau, members, weights, out):
 def dense_rows(X, here, tau):
     """Some rows with their constant feature, (rows, d + 1) in their type."""
     out = np.empty((here.size, X.shape[1] + 1), X.dtype)
-    out[:, :-1] = X[here].toarray() if sp.issparse(X) else X[here]
+    out[:, :-1] = as_array(X[here])
     out[:, -1] = tau
     return out
+
+
+def as_array(X):
+    """A few rows of any kind, dense."""
+    if sp.issparse(X):
+        return X.toarray()
+    return X if isinstance(X, np.ndarray) else X.block()
 
 
 def with_diagonal(gram, exact):
@@ -184,7 +215,7 @@ def diagonal_of(gram):
     return np.einsum("ii->i", gram)
 
 
-def sampled_gram(X, rows, tau, members, weights):
+def sampled_gram(X, tau, members, weights):
     """Σ weight_i x_i x_i^T (d + 1, d + 1) in the rows' type, from an even choice of the members.
 
     The diagonal is that of all members.
@@ -201,7 +232,7 @@ def sampled_gram(X, rows, tau, members, weights):
     if stride == 1:
         return gram
     exact = np.empty(d1)
-    column_squares(rows, tau, members, weights, exact)
+    squares_of_columns(X, tau, members, weights, exact)
     return with_diagonal(gram, exact)
 
 
@@ -257,9 +288,8 @@ def curvature_blocks(
     else:
         start, members = np.empty(loss.k + 1, np.int64), np.empty(size, np.int64)
         free_rows(loss, active, read_only(rows.y), rows.C, rows.b, start, members, weights)
-    kernel_rows = as_rows(rows.X)
     for a, z in pairwise(start):
-        yield sampled_gram(rows.X, kernel_rows, rows.tau, members[a:z], weights[a:z])
+        yield sampled_gram(rows.X, rows.tau, members[a:z], weights[a:z])
 
 
 def _inverse_factor(gram: np.ndarray, penalty: float) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import scipy.sparse as sp
 
 from dask_mcsvm.solvers.kernels.jit import kernel
 from dask_mcsvm.solvers.kernels.rows import read_only, row_axpy
+from dask_mcsvm.solvers.standardized import CentredCsr, DenseStandardized
 
 Array = npt.NDArray[Any]
 
@@ -35,20 +37,35 @@ def row_views(X: Any) -> Iterator[tuple[slice, Any]]:
     n, height = X.shape[0], block_rows(X)
     for first in range(0, n, height):
         last = min(first + height, n)
+        if isinstance(X, CentredCsr):
+            yield (
+                slice(first, last),
+                replace(X, X=csr_view(X.X, first, last), common=X.common[first:last]),
+            )
+            continue
         if not sp.issparse(X):
             yield slice(first, last), X[first:last]
             continue
-        one, end = X.indptr[first], X.indptr[last]
-        parts = X.data[one:end], X.indices[one:end], X.indptr[first : last + 1] - one
-        shape = last - first, X.shape[1]
-        yield slice(first, last), sp.csr_array(parts, shape=shape, copy=False)
+        yield slice(first, last), csr_view(X, first, last)
+
+
+def csr_view(X: Any, first: int, last: int) -> Any:
+    """Rows first:last of a CSR without a copy, which SciPy's own slice is."""
+    one, end = X.indptr[first], X.indptr[last]
+    parts = X.data[one:end], X.indices[one:end], X.indptr[first : last + 1] - one
+    return sp.csr_array(parts, shape=(last - first, X.shape[1]), copy=False)
 
 
 def float64_blocks(X: Any) -> Iterator[tuple[slice, Any]]:
     """Blocks of X in float64 and where they are; dense ones are the same memory over and over."""
-    room = None if sp.issparse(X) else np.empty((min(X.shape[0], block_rows(X)), X.shape[1]))
+    height = min(X.shape[0], block_rows(X))
+    room = np.empty((height, X.shape[1])) if isinstance(X, np.ndarray) else None
     for here, rows in row_views(X):
-        if room is None:
+        if isinstance(rows, CentredCsr):
+            yield here, replace(rows, X=rows.X.astype(np.float64))
+        elif isinstance(rows, DenseStandardized):
+            yield here, rows.block().astype(np.float64)
+        elif room is None:
             yield here, rows.astype(np.float64)
         else:
             block = room[: rows.shape[0]]
@@ -58,6 +75,9 @@ def float64_blocks(X: Any) -> Iterator[tuple[slice, Any]]:
 
 def scores_of(X: Any, columns: Array, tau: float) -> Array:
     """Scores X W (m, k) of a block in its own type, for W given by classes (k, d + 1)."""
+    if isinstance(X, CentredCsr):
+        return scores_of(X.X, uncentred_columns(columns, X.shift, tau), 1.0)
+    X = X.block() if isinstance(X, DenseStandardized) else X
     S = X @ np.ascontiguousarray(columns[:, :-1].T, X.dtype)
     S += (tau * columns[:, -1]).astype(X.dtype)
     return np.asarray(S)
@@ -65,6 +85,9 @@ def scores_of(X: Any, columns: Array, tau: float) -> Array:
 
 def weighted_rows(X: Any, B: Array, tau: float) -> Array:
     """B^T X (k, d + 1) of a block, summed in the block's type and kept in float64."""
+    if isinstance(X, CentredCsr):
+        return centred_columns(weighted_rows(X.X, B, 1.0), X.shift, tau)
+    X = X.block() if isinstance(X, DenseStandardized) else X
     k, d = B.shape[1], X.shape[1]
     if sp.issparse(X):
         out = np.empty((k, d + 1))
@@ -78,6 +101,19 @@ def weighted_rows(X: Any, B: Array, tau: float) -> Array:
         out = sums.astype(np.float64)
     out[:, -1] = tau * B.sum(axis=0, dtype=np.float64)
     return out
+
+
+def uncentred_columns(columns: Array, shift: Array, tau: float) -> Array:
+    """Columns (k, d + 1) for rows x / scale with a constant of one, of those for centred rows."""
+    level = tau * columns[:, -1] - columns[:, :-1] @ shift
+    return np.concatenate([columns[:, :-1], level[:, None]], axis=1)
+
+
+def centred_columns(sums: Array, shift: Array, tau: float) -> Array:
+    """The other way round: sums (k, d + 1) over centred rows, in place [STD-W]."""
+    sums[:, :-1] -= np.multiply.outer(sums[:, -1], shift)
+    sums[:, -1] *= tau
+    return sums
 
 
 @kernel

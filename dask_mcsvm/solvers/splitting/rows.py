@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.kernels.jit import apart, kernel
 from dask_mcsvm.solvers.kernels.margins import move_scores, moved_by
-from dask_mcsvm.solvers.kernels.rows import as_rows, read_only
+from dask_mcsvm.solvers.kernels.rows import read_only
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 
 from .newton import (
     ROWS_PER_FEATURE,
     CurvedRows,
-    column_squares,
+    as_array,
     dense_rows,
     find_active,
+    squares_of_columns,
     with_diagonal,
 )
 from .products import float64_blocks, row_views, scores_of, weighted_rows
@@ -164,7 +164,7 @@ def find_curved(rows: BlockRows, b: Array, stride: int) -> CurvedRows:
 def gather(rows: CurvedRows) -> CurvedRows:
     """The active rows alone, dense."""
     here = rows.active
-    X = rows.X[here].toarray() if sp.issparse(rows.X) else rows.X[here]
+    X = as_array(rows.X[here])
     return CurvedRows(X, rows.y[here], rows.C[here], rows.b[here], np.arange(here.size), rows.tau)
 
 
@@ -203,7 +203,7 @@ def sample(rows: BlockRows, b: Array, free: Array, *, stride: int, shared: bool)
     diagonal = np.zeros((blocks, d1))
     for m in range(blocks):
         members = np.flatnonzero(weights[:, m])
-        column_squares(as_rows(rows.X), rows.tau, active[members], weights[members, m], diagonal[m])
+        squares_of_columns(rows.X, rows.tau, active[members], weights[members, m], diagonal[m])
     X = dense_rows(rows.X, active[chosen], rows.tau)
     return Sample(X, weights[chosen] / chances[chosen, None], diagonal)
 

@@ -322,9 +322,7 @@ class DaskRun(Run):
             warm_name(plan, margins=problem.margins, is_sparse=is_sparse),
             partial(warm_up, plan, kind=type(problem.margins), is_sparse=is_sparse),
         )
-        rows = problem.source.rows(
-            problem.C, tau=problem.tau, run=run_id, margins=problem.margins
-        )
+        rows = problem.source.rows(problem.C, tau=problem.tau, run=run_id, margins=problem.margins)
         graphs: Solver = solver_at(plan.solver, ON_DASK).make(plan, rows, self.seed, run_id)
         self.rows_graph = dict(graphs.data)
         if problem.source.n_bytes <= self.room:

@@ -1,0 +1,198 @@
+"""standardize: what StandardScaler and a fit on its dense rows give, without those rows."""
+
+import logging
+import re
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.preprocessing import StandardScaler
+
+from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.errors import ModelFormatError
+from dask_mcsvm.formulations import FORMULATIONS
+
+EXACT: dict[str, Any] = {"C": 0.3, "tol": 1e-9, "max_epochs": 20_000, "random_state": 0}
+VARIES = np.arange(9) != 3  # one column is constant
+
+
+def badly_scaled(k: int = 4, n: int = 120, d: int = 9, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Overlapping classes, half of the entries zero, columns of unlike scales, one constant."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % k)
+    X = rng.normal(size=(n, d)) + rng.normal(size=(k, d))[y] + 1
+    X[rng.random((n, d)) < 0.5] = 0
+    X *= 10.0 ** rng.integers(-3, 4, size=d)
+    X[:, 3] = 7.0
+    return X, y, rng.random(n) + 0.2
+
+
+def scaled(X: Any, w: Any, standardize: Any) -> Any:
+    with np.errstate(invalid="ignore"):  # its variance of a constant column may be below zero
+        return StandardScaler(with_mean=standardize is True).fit(X, sample_weight=w).transform(X)
+
+
+def on_dense_copies(model: LinearMCSVC, X: Any, y: Any, w: Any) -> LinearMCSVC:
+    """The same estimator, fitted to what StandardScaler makes of X."""
+    plain = LinearMCSVC(**model.get_params()).set_params(standardize=False, checkpoint=None)
+    plain.set_params(solver="auto", solver_options=None, memory_limit=None, scratch=None)
+    return plain.fit(scaled(X, w, model.standardize), y, w)
+
+
+def agrees(model: LinearMCSVC, dense: LinearMCSVC, X: Any, w: Any) -> None:
+    """Objective to 1e-6, weights after the way back, scores of raw rows."""
+    assert model.gap_ <= model.tol
+    assert model.primal_ == pytest.approx(dense.primal_, rel=1e-6)
+    weights = (np.asarray(model.coef_) * model.scale_)[:, VARIES]
+    np.testing.assert_allclose(weights, dense.coef_[:, VARIES], atol=1e-3)
+    scores = dense.decision_function(scaled(X, w, model.standardize))
+    np.testing.assert_allclose(model.decision_function(X), scores, atol=3e-3)
+
+
+@pytest.mark.parametrize("solver", ["sdm", "splitting"])
+@pytest.mark.parametrize("formulation", list(FORMULATIONS))
+def test_a_fit_on_standard_scalers_rows_finds_the_same(formulation: str, solver: str) -> None:
+    X, y, w = badly_scaled()
+    for standardize, intercept in ((True, True), (True, False), ("scale", True)):
+        model = LinearMCSVC(
+            formulation=formulation, solver=solver, fit_intercept=intercept,
+            standardize=standardize, **EXACT,
+        )  # fmt: skip
+        dense = on_dense_copies(model, X, y, w)
+        for rows in (X, sp.csr_array(X)):
+            agrees(model.fit(rows, y, w), dense, X, w)
+
+
+def test_float32_and_two_classes_and_threads() -> None:
+    X, y, w = badly_scaled(k=2, n=400)
+    given = EXACT | {"tol": 1e-4}
+    model = LinearMCSVC(standardize=True, dtype="float32", n_jobs=2, **given)
+    dense = on_dense_copies(model.set_params(dtype="float64"), X, y, w)
+    for rows in (X, sp.csr_array(X)):
+        model.set_params(dtype="float32").fit(rows, y, w)
+        assert model.coef_.dtype == np.float32
+        assert model.gap_ <= 1e-4
+        assert model.primal_ == pytest.approx(dense.primal_, rel=2e-4)
+        assert (model.predict(rows) == dense.predict(scaled(X, w, True))).mean() > 0.99
+
+
+def test_sparse_rows_stay_sparse() -> None:
+    n, d = 3000, 20_000
+    rng = np.random.default_rng(0)
+    X = sp.random_array((n, d), density=1e-3, format="csr", rng=rng, dtype=np.float32)
+    y = rng.integers(3, size=n)
+    model = LinearMCSVC(standardize=True, max_epochs=3, tol=0, random_state=0)
+    model.fit(X, y)  # kernels are compiled
+    tracemalloc.start()
+    model.fit(X, y)
+    model.predict(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < n * d * 4 / 10
+
+
+def test_certificate_certain_labels_and_files_are_of_the_standardized_problem(
+    tmp_path: Path,
+) -> None:
+    X, y, w = badly_scaled()
+    Z = scaled(X, w, True)
+    exact = LinearMCSVC(**EXACT).fit(Z, y, w)
+    model = LinearMCSVC(standardize=True, **EXACT | {"tol": 1e-4}).fit(sp.csr_array(X), y, w)
+    found = model.certify(X, y, w)
+    assert found.primal == pytest.approx(model.primal_, rel=1e-9)
+    assert found.relative_gap == pytest.approx(model.gap_, rel=1e-4)
+    sure = model.certain(X)
+    assert sure.mean() > 0.1
+    np.testing.assert_array_equal(model.predict(X)[sure], exact.predict(Z)[sure])
+    model.save(tmp_path / "m.zarr")
+    again = LinearMCSVC.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.mean_, model.mean_)
+    np.testing.assert_array_equal(again.certain(X), sure)
+    assert again.certify(sp.csr_array(X), y, w).primal == pytest.approx(found.primal, rel=1e-12)
+    np.testing.assert_array_equal(
+        model.to_linear_svc().predict(X), LinearMCSVC.load(tmp_path / "m.zarr").predict(X)
+    )
+    assert not hasattr(model.set_params(standardize=False, tol=1).fit(Z, y), "mean_")
+
+
+def test_a_file_without_a_scale_above_zero_is_refused(tmp_path: Path) -> None:
+    X, y, w = badly_scaled()
+    model = LinearMCSVC(standardize=True, tol=1).fit(X, y, w)
+    model._trained.columns.scale[:] = 0  # type: ignore[union-attr]
+    model.save(tmp_path / "m.zarr")
+    with pytest.raises(ModelFormatError, match="the columns' scale is not above 0"):
+        LinearMCSVC.load(tmp_path / "m.zarr")
+
+
+def test_paths_and_warm_starts_go_on_from_dual_variables() -> None:
+    X, y, w = badly_scaled()
+    X = sp.csr_array(X)
+    model = LinearMCSVC(standardize=True, warm_start=True, **EXACT)
+    first = model.fit(X, y, w).n_iter_
+    assert model.fit(X, y, w).n_iter_ < first / 4
+    assert model.set_params(standardize="scale").fit(X, y, w).gap_ <= 1e-9
+    found = LinearMCSVC(standardize=True, **EXACT).path(X, y, [0.3, 0.1], 0.25, w)
+    assert [one.gap_ <= 1e-9 for one in found.models] == [True, True]
+    alone = LinearMCSVC(standardize=True, **EXACT).path(X, y, [0.3], 0.25, w).models[0]
+    assert found.models[1].primal_ == pytest.approx(alone.primal_, rel=1e-7)
+
+
+def test_constant_columns_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    X, y, _ = badly_scaled()
+    with caplog.at_level(logging.WARNING, "dask_mcsvm"):
+        LinearMCSVC(standardize=True, tol=0.1).path(X, y, [0.1, 1.0])
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["1 of 9 columns of X are constant; standardize leaves their scale at 1."]
+
+
+@pytest.mark.parametrize("value", [1, None, "mean", np.nan])
+def test_other_values_are_refused(value: Any) -> None:
+    X, y, _ = badly_scaled()
+    message = (
+        f'standardize is {value!r}; it must be True, False or "scale", for example '
+        "standardize=True."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        LinearMCSVC(standardize=value).fit(X, y)
+
+
+def test_rows_that_are_read_chunk_by_chunk_are_refused() -> None:
+    X, y, w = badly_scaled()
+    rows = da.from_array(X, chunks=(50, -1))
+    message = (
+        "standardize works on rows in memory with solver='sdm' or 'splitting', but {}; leave it "
+        "out, or scale the rows before."
+    )
+    model = LinearMCSVC(standardize="scale", tol=1e-2)
+    with pytest.raises(ValueError, match=re.escape(message.format("X is read chunk by chunk"))):
+        model.fit(rows, y, w)
+    early = LinearMCSVC(standardize=True, formulation="ovr", solver="early_shrink")
+    with pytest.raises(ValueError, match=re.escape(message.format("solver is 'early_shrink'"))):
+        early.fit(X, y, w)
+    message = (
+        "certify takes rows in memory where the fit had standardize, but X is read chunk by chunk; "
+        "pass X.compute()."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model.fit(X, y, w).certify(rows, y, w)
+    assert (model.certain(rows).compute() == model.certain(X)).all()
+    assert (model.predict(rows).compute() == model.predict(X)).all()
+
+
+def test_a_class_of_weight_zero_counts_for_no_mean() -> None:
+    X, y, w = badly_scaled()
+    model = LinearMCSVC(standardize=True, class_weight={0: 0.0}, tol=1e-3, random_state=0)
+    want = StandardScaler().fit(X[y > 0], sample_weight=w[y > 0])
+    model.fit(X, y, w)
+    np.testing.assert_allclose(model.mean_, want.mean_, rtol=1e-9)
+    np.testing.assert_allclose(model.scale_, want.scale_, rtol=1e-9)
+
+
+def test_the_radius_is_that_of_standardized_rows() -> None:
+    X, y, w = badly_scaled()
+    model = LinearMCSVC(standardize=True, intercept_scaling="radius", **EXACT)
+    agrees(model.fit(sp.csr_array(X), y, w), on_dense_copies(model, X, y, w), X, w)
