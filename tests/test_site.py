@@ -19,7 +19,9 @@ def test_every_public_method_is_in_the_reference(name):
         for parent in getattr(dask_mcsvm, name).__mro__
         if parent.__module__.startswith("dask_mcsvm")
         for method, value in vars(parent).items()
-        if not method.startswith("_") and (callable(value) or isinstance(value, classmethod))
+        if not method.startswith("_")
+        # Methods that are there only sometimes are descriptors with a check.
+        and (callable(value) or isinstance(value, classmethod) or hasattr(value, "check"))
     }
     assert set(members.split(", ")) == ours
 

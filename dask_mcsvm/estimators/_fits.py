@@ -95,9 +95,10 @@ def checked_tau(source: RowSource, settings: Settings) -> float:
 def pose_memory(data: TrainingSet, settings: Settings, last: KeptAlpha | None) -> Posed:
     """By sdm or splitting."""
     margins = read_margins(settings.margins, data.classes)
+    tau = checked_tau(data, settings)  # before the costs are multiplied: they may overflow
     problem = Problem(
         data.rows, data.y, settings.C * data.weights, data.classes.size, settings.formulation,
-        checked_tau(data, settings), margins,
+        tau, margins,
     )  # fmt: skip
     plan = plan_for(problem.rows, problem.C, problem.n_classes, data.dtype, settings)
     start = None if last is None else last.start_for(problem, data)

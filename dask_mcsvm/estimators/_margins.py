@@ -180,13 +180,18 @@ def _plain(value: Any) -> Any:
 
 
 def given_margins(plain: Any, arrays: Mapping[str, Any]) -> Any:
-    """The parameter that `plain_margins` was given."""
-    if plain == GIVEN:
-        return arrays[GIVEN]
-    if not isinstance(plain, Mapping):
+    """The parameter that `plain_margins` was given, of a file that may hold anything."""
+    if plain is None:
         return None
-    pairs = plain["pairs"]
-    return {tuple(key) if isinstance(key, list) else key: value for key, value in pairs}
+    if plain == GIVEN and GIVEN in arrays:
+        return arrays[GIVEN]
+    pairs = plain.get("pairs") if isinstance(plain, Mapping) else None
+    if not (isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs)):
+        raise ValueError("the parameter margins is neither a table nor a list of pairs")
+    try:
+        return {tuple(key) if isinstance(key, list) else key: value for key, value in pairs}
+    except TypeError:
+        raise ValueError("the parameter margins has a key that is no class") from None
 
 
 def stored_margins(arrays: Mapping[str, Any], k: int) -> Margins:

@@ -101,7 +101,9 @@ def test_a_part_does_not_keep_its_chunk_in_memory():
     rows = chunked(*problem(), (30,))
     graph = rows.graph | regroup(rows, GROUPS, run="t").graph
     for part in get_sync(graph, ("split-rows", "t", 0)):
-        assert all(array.base is None for array in part)
+        arrays = [field for field in part if isinstance(field, np.ndarray)]
+        assert len(arrays) >= 4
+        assert all(array.base is None for array in arrays)
 
 
 def test_groups_that_miss_a_class_are_refused_while_building():
