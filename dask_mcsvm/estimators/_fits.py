@@ -129,7 +129,7 @@ def standardization_of(rows: Any, weights: Any, settings: Settings) -> Standardi
         return None
     found = moments(rows, weights)
     count = int(is_constant(found).sum())
-    if count:
+    if count and not settings.told:
         logger.warning(
             "%d of %d columns of X are constant; standardize leaves their scale at 1.",
             count,

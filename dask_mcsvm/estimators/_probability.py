@@ -30,6 +30,7 @@ from dask_mcsvm.estimators._path import part as some_of
 from dask_mcsvm.estimators._predict import decision_blocks
 from dask_mcsvm.estimators._settings import Settings
 from dask_mcsvm.formulations import HeldOut, best_temperature, logits, softmax
+from dask_mcsvm.solvers.standardized import raw_rows
 from dask_mcsvm.training import Fit
 
 #: Scores from which sums are taken at a time: they stay in the cache.
@@ -89,19 +90,22 @@ def shorter(settings: Settings, fit: Fit) -> Settings:
     return replace(
         settings, probability=False, tol=held_out_tol(settings.tol), max_epochs=epochs,
         warm_start=False, checkpoint=None, resume=False, callbacks=(), verbose=0, carry=None,
+        told=True,
         scratch=settings.scratch or settings.checkpoint,
     )  # fmt: skip
 
 
 def parts_in_memory(estimator: Any, data: TrainingSet, brief: Settings) -> Iterator[HeldOut]:
     """What each part of rows in memory says, after a fit without it."""
-    part, k = parts_of_rows(data.rows), data.classes.size
+    k, rows = data.classes.size, raw_rows(data.rows, data.columns)
+    data = replace(data, rows=rows, columns=None)  # each fit standardizes the rows that it sees
+    part = parts_of_rows(rows)
     for held in chosen_parts(count_parts(part, data.y, data.weights, k)[0]):
-        model, out = clone(estimator), some_of(data, np.flatnonzero(part == held))
+        model, out = clone(estimator), np.flatnonzero(part == held)
         others = some_of(data, np.flatnonzero(part != held))
         model._learn(pose(model, others, None, None, None, brief), brief)
-        form = model._trained.formulation
-        yield sums_of(out.rows, out.y, out.weights, model.coef_, model.intercept_, form)
+        coef, bias, form = model.coef_, model.intercept_, model._trained.formulation
+        yield sums_of(rows[out], data.y[out], data.weights[out], coef, bias, form)
 
 
 def parts_by_passes(posed: Posed, brief: Settings) -> Iterator[HeldOut]:

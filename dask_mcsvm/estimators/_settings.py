@@ -70,6 +70,8 @@ class Settings:
     carry: str | None = None
     probability: bool = False
     standardize: bool | str = False
+    #: Whether constant columns have been told of, by the fit that this one is a part of.
+    told: bool = False
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
 

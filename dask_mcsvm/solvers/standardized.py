@@ -112,6 +112,17 @@ def standardized_rows(X: Any, columns: Standardization | None) -> Any:
     return CentredCsr(scaled, shift, common_parts(scaled, shift), float(np.square(shift).sum()))
 
 
+def raw_rows(rows: Any, columns: Standardization | None) -> Any:
+    """The rows that `standardized_rows` was given; sparse ones are copied."""
+    if columns is None:
+        return rows
+    if isinstance(rows, DenseStandardized):
+        return rows.X
+    scaled = rows.X if isinstance(rows, CentredCsr) else rows
+    data = (scaled.data * columns.scale[scaled.indices]).astype(scaled.dtype)
+    return sp.csr_array((data, scaled.indices, scaled.indptr), shape=scaled.shape)
+
+
 def common_parts(scaled: sp.csr_array, shift: Array) -> Array:
     """c_i = m·x_i / scale in float64, (n,) [STD-C]."""
     out, indptr = np.zeros(scaled.shape[0]), scaled.indptr

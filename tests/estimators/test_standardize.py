@@ -196,3 +196,21 @@ def test_the_radius_is_that_of_standardized_rows() -> None:
     X, y, w = badly_scaled()
     model = LinearMCSVC(standardize=True, intercept_scaling="radius", **EXACT)
     agrees(model.fit(sp.csr_array(X), y, w), on_dense_copies(model, X, y, w), X, w)
+
+
+def test_probabilities_and_pruned_models_are_of_the_standardized_problem(caplog: Any) -> None:
+    """Which rows are held out follows from their values, so that temperatures are but alike."""
+    X, y, w = badly_scaled(n=400)
+    for rows in (X, sp.csr_array(X)):
+        model = LinearMCSVC(standardize=True, probability=True, **EXACT | {"tol": 1e-4})
+        dense = on_dense_copies(model, X, y, w)
+        caplog.clear()
+        model.fit(rows, y, w)
+        assert len(caplog.records) == 1  # the constant column is told of once
+        assert model.temperature_ == pytest.approx(dense.temperature_, rel=0.2)
+        expected = dense.predict_proba(scaled(X, w, True))
+        np.testing.assert_allclose(model.predict_proba(rows), expected, atol=0.05)
+        small = model.prune(rows, y, sample_weight=w, max_gap=0.05)
+        assert small.density_ < model.density_
+        assert small.gap_ <= 0.05
+        assert small.certify(rows, y, w).relative_gap == pytest.approx(small.gap_, rel=1e-9)
