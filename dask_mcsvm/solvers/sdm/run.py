@@ -134,10 +134,8 @@ class SequentialDual:
         table = Table.lay(
             self.visit_data, self.alphas[0], self.preference, self.seen, self.averages[0]
         )
-        self.preference, self.seen = table.preference, table.seen
-        # What each thread visits.
-        mine = (own_rows(table.data.rows) for _ in range(self.threads))
-        self.visited_data = [table.data._replace(rows=rows) for rows in mine]
+        self.visit_data, self.preference, self.seen = table.data, table.preference, table.seen
+        self.rows_of = [own_rows(table.data.rows) for _ in range(self.threads)]
         self.alphas = [with_places_of(part, table.alpha) for part in self.alphas]
 
     def _soften(self, tau: float, warm: bool) -> None:
@@ -251,8 +249,9 @@ class SequentialDual:
         span = self.n if adapt else 0
 
         def visit(t, W, shift, part, begin):
+            data = self.visit_data._replace(rows=self.rows_of[t])
             return full_sweep(
-                self.loss, self.visited_data[t], part, begin, W, shift, self.alphas[t], self.fresh,
+                self.loss, data, part, begin, W, shift, self.alphas[t], self.fresh,
                 Frequencies(self.preference, self.averages[t], span), self.seen, self.scratches[t],
             )  # fmt: skip
 
@@ -260,8 +259,9 @@ class SequentialDual:
 
     def _shrunk(self, order: np.ndarray) -> Sweep:
         def visit(t, W, shift, part, begin):
+            data = self.visit_data._replace(rows=self.rows_of[t])
             return shrunk_sweep(
-                self.loss, self.visited_data[t], part, begin, W, shift, self.alphas[t],
+                self.loss, data, part, begin, W, shift, self.alphas[t],
                 self.scratches[t],
             )  # fmt: skip
 
