@@ -47,6 +47,8 @@ class Posed:
     train: Callable[..., Fit]
     blocks: Any = None
     solve: Any = None
+    #: Of a fit on Dask: the graph of its epoch of some number.
+    epoch_graph: Callable[[int], Any] | None = None
     columns: Standardization | None = None
 
 
@@ -185,6 +187,7 @@ def pose_dask(
     """By graphs of tasks."""
     from dask_mcsvm.data.intake import dask_rows
     from dask_mcsvm.training.dask_plan import make_dask_plan
+    from dask_mcsvm.training.delayed import epoch_graph
     from dask_mcsvm.training.runner import find_runner
     from dask_mcsvm.training.runs.on_dask import DaskProblem, Keeping, train_on_dask
 
@@ -201,7 +204,8 @@ def pose_dask(
         chunks=len(source.sizes), mean_square=source.mean_square, cost_square=source.cost_square,
         dtype=source.dtype, formulation=settings.formulation, tau=problem.tau,
         solver=settings.solver, options=settings.options, memory_limit=settings.memory_limit,
-        scale=source.row_scale(settings.C),
+        scale=source.row_scale(settings.C), configured=settings.configured,
+        scratch=settings.scratch,
     )  # fmt: skip
     keeping = Keeping(
         settings.checkpoint, settings.resume, settings.scratch, settings.memory_limit,
@@ -211,4 +215,4 @@ def pose_dask(
         train_on_dask, problem, plan, runner, keeping,
         seed_is_given=estimator.random_state is not None,
     )  # fmt: skip
-    return Posed(source, tau, plan, margins, run)
+    return Posed(source, tau, plan, margins, run, epoch_graph=partial(epoch_graph, problem, plan))

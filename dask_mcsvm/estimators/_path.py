@@ -11,9 +11,10 @@ from sklearn.base import clone
 
 from dask_mcsvm.data.validation import TrainingSet, check_number, is_lazy
 from dask_mcsvm.errors import bad_parameter
+from dask_mcsvm.estimators._delayed import fit_span, runs_on_dask
 from dask_mcsvm.estimators._fits import memory_rows, pose, standardized
 from dask_mcsvm.estimators._predict import best_classes
-from dask_mcsvm.estimators._settings import read_settings, wants_blocks, wants_early_shrink
+from dask_mcsvm.estimators._settings import read_settings
 from dask_mcsvm.estimators._shown import table
 from dask_mcsvm.estimators._warm import KeptAlpha
 
@@ -146,12 +147,15 @@ def fit_lazy_path(
         )
     models = [clone(estimator).set_params(C=C) for C in costs]
     with ExitStack() as stack:
-        if not (wants_early_shrink(X, settings) or wants_blocks(X, settings)):
+        on_dask = runs_on_dask(X, settings)
+        stack.enter_context(fit_span(estimator, on_dask, "path"))
+        if on_dask:
             folder = stack.enter_context(state_folder(settings.scratch, find_runner()))
             settings = replace(settings, carry=folder)
         for model in models:
             own = replace(settings, C=model.C, last_C=costs[-1])
-            model._learn(pose(model, X, y, sample_weight, None, own), own)
+            with fit_span(estimator, on_dask, "fit", f"C={model.C:g}"):
+                model._learn(pose(model, X, y, sample_weight, None, own), own)
     scores = None
     if validation is not None:
         scores = np.array([model.score(*validation) for model in models])

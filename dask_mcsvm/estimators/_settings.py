@@ -5,7 +5,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,8 @@ class Settings:
     standardize: bool | str = False
     #: Whether constant columns have been told of, by the fit that this one is a part of.
     told: bool = False
+    #: What is set in `dask.config` and was not given, by the names of arguments and options.
+    configured: Mapping[str, Any] = field(default_factory=dict)
     #: The last C of a path, so that one that is too large is refused before the first fit.
     last_C: float | None = None
 
@@ -85,7 +87,24 @@ def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
     """Check every parameter that can be checked without looking at the data.
 
     `lazy` says that the rows are read chunk by chunk; each kind of rows has its own solvers.
+    What is not given may be set in `dask.config`.
     """
+    settings = _given_settings(estimator, lazy)
+    if not lazy and settings.solver != EARLY_SHRINK:
+        return settings
+    from dask_mcsvm.training.defaults import configured  # imports Dask
+
+    given = {"scratch": settings.scratch, "memory_limit": settings.memory_limit}
+    given |= settings.options
+    used = {name: value for name, value in configured().items() if given.get(name) is None}
+    return replace(
+        settings, scratch=settings.scratch or used.get("scratch"),
+        memory_limit=settings.memory_limit or used.get("memory_limit"), configured=used,
+    )  # fmt: skip
+
+
+def _given_settings(estimator: Any, lazy: bool) -> Settings:
+    """What the estimator's parameters say."""
     solver = check_choice("solver", estimator.solver, ("auto", *SOLVERS))
     _check_kind(estimator, solver, lazy)
     formulation = formulation_name(estimator.formulation)

@@ -12,6 +12,7 @@ from sklearn.utils import Tags
 from dask_mcsvm.data.validation import TrainingSet, check_sample_weight, check_training_set, is_lazy
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
+from dask_mcsvm.estimators._delayed import DelayedFit, fit_span
 from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
 from dask_mcsvm.estimators._larank_model import LaRankModel, exposed
 from dask_mcsvm.estimators._larank_settings import (
@@ -33,7 +34,9 @@ from dask_mcsvm.training.runs.larank import order_of, train_larank
 NAN = float("nan")
 
 
-class LaRankSVC(Shown, CallbackSupportMixin, LaRankModel, ClassifierMixin, BaseEstimator):
+class LaRankSVC(
+    Shown, DelayedFit, CallbackSupportMixin, LaRankModel, ClassifierMixin, BaseEstimator
+):
     """Multi-class SVM of Crammer and Singer that learns online, with a kernel or without.
 
     LaRank looks at examples one by one, and between two of them improves the coefficients of
@@ -222,7 +225,8 @@ class LaRankSVC(Shown, CallbackSupportMixin, LaRankModel, ClassifierMixin, BaseE
             If ``stop="gap"`` and `max_epochs` ended the fit above `tol`.
         """
         settings = read_settings(self, lazy=is_lazy(X))
-        with epochs_as_tasks(self, X, y, settings) as settings:
+        span = fit_span(self, is_lazy(X))
+        with span, epochs_as_tasks(self, X, y, settings) as settings:
             if is_lazy(X):
                 from dask_mcsvm.estimators._larank_lazy import fit_chunks  # imports Dask
 

@@ -19,6 +19,7 @@ from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
 from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Trained, raw_weights
+from dask_mcsvm.estimators._delayed import DelayedFit, fit_span, graph_of_epoch, runs_on_dask
 from dask_mcsvm.estimators._fits import Posed, pose, standardization_of
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
@@ -40,7 +41,7 @@ from dask_mcsvm.training import Fit
 
 
 class LinearMCSVC(
-    Shown, CallbackSupportMixin, LinearModel, ModelFile, ClassifierMixin, BaseEstimator
+    Shown, DelayedFit, CallbackSupportMixin, LinearModel, ModelFile, ClassifierMixin, BaseEstimator
 ):
     """Linear multi-class support vector machine, solved exactly and certified.
 
@@ -263,7 +264,8 @@ class LinearMCSVC(
             If `tol` is below what float32 can reach.
         """
         settings = read_settings(self, lazy=is_lazy(X))
-        with epochs_as_tasks(self, X, y, settings) as settings:
+        span = fit_span(self, runs_on_dask(X, settings))
+        with span, epochs_as_tasks(self, X, y, settings) as settings:
             last = getattr(self, "_alpha", None) if settings.warm_start else None
             self._learn(pose(self, X, y, sample_weight, classes, settings, last), settings)
             return self
@@ -301,6 +303,37 @@ class LinearMCSVC(
         ((0.01, 0.1, 1.0), True)
         """
         return fit_path(self, X, y, Cs, validation, sample_weight)
+
+    def epoch_graph(self, X: Any, y: Any = None, epoch: int = 0) -> Any:
+        """The graph of one epoch of a fit on Dask, to look at; nothing is trained.
+
+        Rows and state are nodes of it which only have a name. All rows are read once, as in
+        `explain`.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`: rows that Dask reads.
+        epoch : int
+            Which one: each has an order of its own.
+
+        Returns
+        -------
+        dask.delayed.Delayed
+            For ``dask.visualize``, or ``dict(model.epoch_graph(X, y).__dask_graph__())``.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from sklearn.datasets import load_iris
+        >>> from dask_mcsvm import LinearMCSVC
+        >>> X, y = (da.from_array(part, chunks=50) for part in load_iris(return_X_y=True))
+        >>> model = LinearMCSVC(formulation="ww", solver="rounds", random_state=0)
+        >>> graph = model.epoch_graph(X.rechunk((50, -1)), y, epoch=3).__dask_graph__()
+        >>> ("ww-round-e3-r0", "fit") in graph
+        True
+        """
+        return graph_of_epoch(self, X, y, epoch)
 
     def explain(self, X: Any, y: Any = None) -> str:
         """Print, and return, how a fit on X and y would run; nothing is trained.

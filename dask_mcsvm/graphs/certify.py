@@ -94,7 +94,7 @@ def primal(
             looks.insert(0, ("own", look_at_own))
         for what, look in looks:
             for p, (classes, part) in enumerate(parts):
-                key = (f"{name}-primal-{what}-{epoch}", run, c, p)
+                key = (f"{name}-primal-{what}-e{epoch}", run, c, p)
                 before = None if seen is None else TaskRef(seen)
                 graph[key] = Task(
                     key, look, TaskRef(block), TaskRef(part), before, classes=classes,
@@ -102,14 +102,14 @@ def primal(
                 )  # fmt: skip
                 seen = key
         assert seen is not None
-        key = (f"{name}-primal-sum-{epoch}", run, c)
+        key = (f"{name}-primal-sum-e{epoch}", run, c)
         graph[key] = Task(key, weigh_losses, TaskRef(block), TaskRef(seen), formulation=formulation)
         sums.append(key)
     for p, (_, part) in enumerate(parts):
-        key = (f"{name}-primal-square-{epoch}", run, p)
+        key = (f"{name}-primal-square-e{epoch}", run, p)
         graph[key] = Task(key, half_square, TaskRef(part))
         sums.append(key)
-    total = (f"{name}-primal-{epoch}", run)
+    total = (f"{name}-primal-e{epoch}", run)
     graph[total] = Task(total, add_up, List(*map(TaskRef, sums)))
     return graph, total
 

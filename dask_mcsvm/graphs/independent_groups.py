@@ -109,13 +109,13 @@ class ClipSolver:
     def certify(self, state: State, epoch: int) -> Stage:
         """W made anew from alpha in float64; primal and dual of it."""
         graph: Graph = {}
-        weights, dual = self._refresh(graph, state, f"{self.short}-refresh-{epoch}")
+        weights, dual = self._refresh(graph, state, f"{self.short}-refresh-e{epoch}")
         left = dict(state) | weights
         looks, value = primal(
             self.rows.keys, self._judged(graph, left, epoch), formulation=self.formulation,
             tau=self.rows.tau, name=self.short, epoch=epoch, run=self.run,
         )  # fmt: skip
-        report = (f"{self.short}-bounds-{epoch}", self.run)
+        report = (f"{self.short}-bounds-e{epoch}", self.run)
         graph[report] = Task(report, tally_bounds, TaskRef(dual), TaskRef(value))
         return Stage(graph | looks, left, report)
 
@@ -241,8 +241,8 @@ class Classes(ClipSolver):
                 visit = Visit(
                     self.seed, epoch, (g,), c, 0, 1, self.passes, self._patience(epoch), t == 0
                 )
-                self._add_step(graph, (f"ovr-visit-{epoch}", self.run, g, t), left, visit)
-        return Stage(graph, left, self._add_report(graph, left, f"ovr-report-{epoch}"))
+                self._add_step(graph, (f"ovr-visit-e{epoch}-r{t}", self.run, g), left, visit)
+        return Stage(graph, left, self._add_report(graph, left, f"ovr-report-e{epoch}"))
 
 
 @dataclass(frozen=True)
@@ -294,16 +294,16 @@ class Averaging(ClipSolver):
                         self.seed, epoch, (g,), c, part, parts, self.passes,
                         self._patience(epoch), s == t == 0,
                     )  # fmt: skip
-                    key = (f"llw-visit-{epoch}", self.run, s, g, t)
+                    key = (f"llw-visit-e{epoch}-r{s}", self.run, g, t)
                     self._add_step(graph, key, left, visit, *before)
                     before = []
             beyond = BEYOND if s + 1 < len(slices) else 1.0
             barrier = [self._average(graph, left, beyond, f"llw-average-e{epoch}-r{s}")]
         for g in groups:
-            key = (f"llw-centred-{epoch}", self.run, g)
+            key = (f"llw-centred-e{epoch}", self.run, g)
             graph[key] = Task(key, centre, TaskRef(left[f"weights-{g}"]), *barrier, counts=g == 0)
             left[f"weights-{g}"] = key
-        return Stage(graph, left, self._add_report(graph, left, f"llw-report-{epoch}"))
+        return Stage(graph, left, self._add_report(graph, left, f"llw-report-e{epoch}"))
 
     # -- parts of a graph --------------------------------------------------------------------------
 
@@ -340,10 +340,10 @@ class Averaging(ClipSolver):
         self, graph: Graph, state: State, epoch: int
     ) -> list[tuple[npt.NDArray[np.intp], Key]]:
         """Columns that sum to zero in float64, as the primal demands; as float32 they need not."""
-        average = self._average(graph, state, 1.0, f"llw-even-average-{epoch}")
+        average = self._average(graph, state, 1.0, f"llw-even-average-e{epoch}")
         judged: list[tuple[npt.NDArray[np.intp], Key]] = []
         for classes, name in self.weights(state):
-            key: Key = (f"llw-even-{epoch}", self.run, name)
+            key: Key = (f"llw-even-e{epoch}", self.run, name)
             graph[key] = Task(key, even, TaskRef(state[name]), average)
             judged.append((classes, key))
         return judged

@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.checks import check_sparse
-from dask_mcsvm.data.rows import Graph, Key
+from dask_mcsvm.data.rows import Graph, Key, sources
 from dask_mcsvm.formulations import FORMULATIONS, Nearness, logits, softmax
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -176,11 +175,11 @@ def by_blocks(
             graph[key] = Task(key, look, TaskRef((X.name, i, 0)), TaskRef(part))
         out = (name, i) + (0,) * len(columns)
         graph[out] = Task(out, combine, List(*map(TaskRef, found)), *extra)
-    sources: list[Any] = [X, *(part.W for part in model.parts if isinstance(part.W, Delayed))]
-    layers = HighLevelGraph.from_collections(name, graph, dependencies=sources)
+    lazy: list[Any] = [X, *(part.W for part in model.parts if isinstance(part.W, Delayed))]
+    graph = sources(lazy) | graph
     chunks = (X.chunks[0], *((width,) for width in columns))
     meta: Array = np.empty((0,) * len(chunks), dtype)
-    return da.Array(layers, name, chunks, dtype=dtype, meta=meta)
+    return da.Array(graph, name, chunks, dtype=dtype, meta=meta)
 
 
 def model_nodes(model: Model, token: str) -> tuple[Graph, list[Key]]:

@@ -146,6 +146,7 @@ class Rounds:
         rounds = [self._shuffled_rounds(epoch, part) for part in range(self.slices)]
         for part, mine in enumerate(rounds):
             for r, pairs in enumerate(mine):
+                number = part * len(mine) + r
                 for members in pairs:
                     for step in range(self._steps(members)):
                         meeting = Meeting(
@@ -154,12 +155,11 @@ class Rounds:
                             visits_between_moves(self.rows.n), tuple(g not in met for g in members),
                         )  # fmt: skip
                         met |= set(members)
-                        key = (f"ww-pair-{epoch}", self.run, part, r, *members, step)
+                        key = (f"ww-pair-e{epoch}-r{number}", self.run, *members, step)
                         self._add_meeting(graph, key, left, meeting, after)
-                number = part * len(mine) + r
                 if number + 1 < self.slices * len(mine):  # the report ends the last one
                     after = self._close_round(graph, left, pairs, epoch, number)
-        return Stage(graph, left, self._add_report(graph, left, f"ww-report-{epoch}"))
+        return Stage(graph, left, self._add_report(graph, left, f"ww-report-e{epoch}"))
 
     def certify(self, state: State, epoch: int) -> Stage:
         """W made anew from alpha in float64 by the rounds of an epoch; primal and dual of it."""
@@ -169,28 +169,28 @@ class Rounds:
             left[f"weights-{g}"] = self._add_own(graph, state[f"weights-{g}"], g, epoch)
         for members in self._pairs():
             for step in range(self._steps(members) if len(members) == 2 else 0):
-                key = (f"ww-refresh-{epoch}", self.run, *members, step)
+                key = (f"ww-refresh-e{epoch}", self.run, *members, step)
                 graph[key] = Task(
                     key, add_pair, *self._arguments(left, state, members, step),
                     **self._common(members),
                 )  # fmt: skip
                 for place, g in enumerate(members):
-                    moved = (f"ww-refresh-weights-{epoch}", *key[1:], place)
+                    moved = (f"ww-refresh-weights-e{epoch}", *key[1:], place)
                     left[f"weights-{g}"] = pick(graph, moved, key, place)
         for g in range(len(self.groups)):
-            done, name = (f"ww-refreshed-{epoch}", self.run, g), f"weights-{g}"
+            done, name = (f"ww-refreshed-e{epoch}", self.run, g), f"weights-{g}"
             graph[done] = Task(
                 done, finish_group, TaskRef(left[name]), TaskRef(state[name]),
                 theta=self.theta(epoch),
             )  # fmt: skip
             left[name] = done
-        dual = self._add_report(graph, left, f"ww-dual-{epoch}")
+        dual = self._add_report(graph, left, f"ww-dual-e{epoch}")
         parts = [(classes, left[name]) for classes, name in self.weights(left)]
         looks, value = primal(
             self.held, parts, formulation="weston_watkins", tau=self.rows.tau, name="ww",
             epoch=epoch, run=self.run,
         )  # fmt: skip
-        report = (f"ww-bounds-{epoch}", self.run)
+        report = (f"ww-bounds-e{epoch}", self.run)
         graph[report] = Task(report, tally_bounds, TaskRef(dual), TaskRef(value))
         return Stage(graph | looks, dict(state) | left, report)
 
@@ -240,10 +240,10 @@ class Rounds:
 
     def _add_own(self, graph: Graph, weights: Key, g: int, epoch: int) -> Key:
         """Begin a refresh of a group with its own rows and classes."""
-        held: Key = (f"ww-refresh-start-{epoch}", self.run, g)
+        held: Key = (f"ww-refresh-start-e{epoch}", self.run, g)
         graph[held] = Task(held, zero_group, TaskRef(weights))
         for step, rows in enumerate(self.blocks[g]):
-            key = (f"ww-refresh-own-{epoch}", self.run, g, step)
+            key = (f"ww-refresh-own-e{epoch}", self.run, g, step)
             graph[key] = Task(
                 key, add_own, TaskRef(held), TaskRef(rows), step=step, classes=self._classes(g),
                 tau=self.rows.tau,

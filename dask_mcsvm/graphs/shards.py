@@ -131,7 +131,7 @@ class Shards:
         now = dict(state)
         drawn = [self._draw(graph, now, epoch, c) for c in range(len(self.rows.keys))]
         self._steps(graph, now, drawn, epoch)
-        report = self._report(graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n)
+        report = self._report(graph, f"report-e{epoch}", report_tally, now["weights"], self.rows.n)
         return Stage(graph, now, report)
 
     def _steps(self, graph: Graph, now: dict[str, Key], drawn: list[TaskRef], epoch: int) -> None:
@@ -146,22 +146,22 @@ class Shards:
                 if c is None:  # this lane has fewer blocks, and rests
                     self._move(graph, now, epoch, step, lane, combined)
                     continue
-                key = self._key(f"solve-{epoch}", step, c)
+                key = self._key(f"solve-e{epoch}-r{step}", c)
                 graph[key] = Task(
                     key, solve_rows, *self._block(now, drawn, progress, c),
                     TaskRef(now[weights_name(lane)]), combined, self._how, step=step,
                 )  # fmt: skip
-                progress[c] = self._pick(graph, f"progress-{epoch}", key, 0)
-                now[weights_name(lane)] = self._pick(graph, f"weights-{epoch}", key, 1).key
-                found[c] = self._pick(graph, f"found-{epoch}", key, 2)
-            key = self._key(f"combine-{epoch}", step)
+                progress[c] = self._pick(graph, f"progress-e{epoch}-r{step}", key, 0)
+                now[weights_name(lane)] = self._pick(graph, f"weights-e{epoch}-r{step}", key, 1).key
+                found[c] = self._pick(graph, f"found-e{epoch}-r{step}", key, 2)
+            key = self._key(f"combine-e{epoch}-r{step}")
             graph[key] = Task(
                 key, combine_slices, List(*found.values()), blocks=tuple(found), how=self._how,
                 step=step, steps=steps,
             )  # fmt: skip
             combined = TaskRef(key)
         for c, ref in progress.items():
-            key = self._key(f"settle-{epoch}", c)
+            key = self._key(f"settle-e{epoch}", c)
             shard = TaskRef(now[f"shard-{c}"])
             graph[key] = Task(key, settle_shard, shard, drawn[c], ref, combined)
             now[f"shard-{c}"] = key
@@ -171,41 +171,44 @@ class Shards:
     def _epoch_of_one(self, state: State, epoch: int) -> Stage:
         """The same of one block: nothing is side by side, and all visits are one task."""
         graph: Graph = {}
-        solved = self._key(f"solve-{epoch}", 0)
+        solved = self._key(f"solve-e{epoch}-r0", 0)
         graph[solved] = Task(
             solved, solve_epoch, TaskRef(self.rows.keys[0]), TaskRef(state["shard-0"]),
             TaskRef(state["weights"]), self._how, (self.seed, epoch, 0),
         )  # fmt: skip
-        now = {"shard-0": self._key(f"settle-{epoch}", 0), "weights": self._key(f"combine-{epoch}")}
+        now = {
+            "shard-0": self._key(f"settle-e{epoch}", 0),
+            "weights": self._key(f"combine-e{epoch}"),
+        }
         for place, key in enumerate(now.values()):
             graph[key] = Task(key, pick_slice, TaskRef(solved), place)
-        report = self._report(graph, f"report-{epoch}", report_tally, now["weights"], self.rows.n)
+        report = self._report(graph, f"report-e{epoch}", report_tally, now["weights"], self.rows.n)
         return Stage(graph, now, report)
 
     def certify(self, state: State, epoch: int) -> Stage:
         """W from alpha by blocks of classes, then the loss of every row at it."""
         graph: Graph = {}
-        weights = self._weights(graph, state, f"certify-{{}}-{epoch}")
+        weights = self._weights(graph, state, f"certify-{{}}-e{epoch}")
         looks = {}
         for c, block in enumerate(self.rows.keys):
-            looks[c] = self._key(f"certify-rows-{epoch}", c)
+            looks[c] = self._key(f"certify-rows-e{epoch}", c)
             graph[looks[c]] = Task(
                 looks[c], look_at_rows, TaskRef(block), TaskRef(state[f"shard-{c}"]),
                 TaskRef(weights), self.formulation, self.rows.tau,
             )  # fmt: skip
         now, seen = {}, []
         for c, look in looks.items():
-            kept, loss = self._key(f"certified-{epoch}", c), self._key(f"certify-loss-{epoch}", c)
+            kept, loss = self._key(f"certified-e{epoch}", c), self._key(f"certify-loss-e{epoch}", c)
             graph[kept] = Task(kept, pick_slice, TaskRef(look), 0)
             graph[loss] = Task(loss, pick_slice, TaskRef(look), 1)
             now[f"shard-{c}"] = kept
             seen.append(TaskRef(loss))
-        closed = self._key(f"certify-{epoch}")
+        closed = self._key(f"certify-e{epoch}")
         graph[closed] = Task(closed, close_certificate, TaskRef(weights), List(*seen))
         report = self._report(
-            graph, f"certify-report-{epoch}", report_bounds, closed, self.formulation
+            graph, f"certify-report-e{epoch}", report_bounds, closed, self.formulation
         )
-        lanes, places = self._for_all_lanes(graph, closed, f"renew-lane-{epoch}")
+        lanes, places = self._for_all_lanes(graph, closed, f"renew-lane-e{epoch}")
         return Stage(graph, lanes | now, report, places)
 
     def weights(self, state: State) -> list[tuple[npt.NDArray[np.intp], str]]:
@@ -231,7 +234,7 @@ class Shards:
 
     def _draw(self, graph: Graph, now: dict[str, Key], epoch: int, c: int) -> TaskRef:
         """Which rows of a block are visited in which of its steps."""
-        key = self._key(f"draw-{epoch}", c)
+        key = self._key(f"draw-e{epoch}", c)
         graph[key] = Task(
             key, draw_steps, TaskRef(self.rows.keys[c]), TaskRef(now[f"shard-{c}"]),
             (self.seed, epoch, c), self.parts,
@@ -255,7 +258,7 @@ class Shards:
         combined: TaskRef | None,
     ) -> None:
         """The weights of a lane move on to those that all have in common."""
-        key, name = self._key(f"move-{epoch}", step, lane), weights_name(lane)
+        key, name = self._key(f"move-e{epoch}-r{step}", lane), weights_name(lane)
         graph[key] = Task(key, move_weights, TaskRef(now[name]), combined)
         now[name] = key
 

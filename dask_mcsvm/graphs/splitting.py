@@ -188,10 +188,10 @@ class ChunkedSplitting:
         for turn in range(self.passes):
             self._pass(graph, now, epoch, turn)
         for p in range(len(self.held)):
-            key = self._key(f"multipliers-{epoch}", p)
+            key = self._key(f"multipliers-e{epoch}", p)
             graph[key] = Task(key, multipliers_of, TaskRef(now[f"rows-{p}"]))
             now[f"rows-{p}"] = key
-        return Stage(graph, now, self._report(graph, now, f"report-{epoch}"))
+        return Stage(graph, now, self._report(graph, now, f"report-e{epoch}"))
 
     def certify(self, state: State, epoch: int) -> Stage:
         """Loss at the best W and dual of the better multipliers, in float64."""
@@ -199,7 +199,7 @@ class ChunkedSplitting:
         now, seen = {}, []
         for p, block in enumerate(self.held):
             before = TaskRef(state[f"rows-{p}"])
-            looked, kept = self._key(f"certify-rows-{epoch}", p), self._key(f"kept-{epoch}", p)
+            looked, kept = self._key(f"certify-rows-e{epoch}", p), self._key(f"kept-e{epoch}", p)
             graph[looked] = Task(
                 looked, certify_rows, TaskRef(block), before, TaskRef(state["newton"]),
                 self.newton,
@@ -207,13 +207,13 @@ class ChunkedSplitting:
             graph[kept] = Task(kept, multipliers_of, before)
             now[f"rows-{p}"] = kept
             seen.append(looked)
-        few = self._fewer(graph, seen, f"certify-sum-{epoch}")
-        now["newton"] = self._key(f"certify-{epoch}")
+        few = self._fewer(graph, seen, f"certify-sum-e{epoch}")
+        now["newton"] = self._key(f"certify-e{epoch}")
         graph[now["newton"]] = Task(
             now["newton"], close_certificate, TaskRef(state["newton"]), List(*map(TaskRef, few)),
             self.newton,
         )  # fmt: skip
-        report = self._key(f"certify-report-{epoch}")
+        report = self._key(f"certify-report-e{epoch}")
         graph[report] = Task(report, report_bounds, TaskRef(now["newton"]))
         return Stage(graph, now, report)
 
@@ -226,27 +226,27 @@ class ChunkedSplitting:
 
     def _pass(self, graph: Graph, now: dict[str, Key], epoch: int, turn: int) -> None:
         """One request, and the answer of every block."""
-        asked = self._key(f"request-{epoch}", turn)
+        asked = self._key(f"request-e{epoch}-r{turn}")
         graph[asked] = Task(asked, self.newton.request, TaskRef(now["newton"]))
         answers = []
         for p, block in enumerate(self.held):
-            seen = self._key(f"pass-{epoch}", turn, p)
+            seen = self._key(f"pass-e{epoch}-r{turn}", p)
             graph[seen] = Task(
                 seen, pass_rows, TaskRef(block), TaskRef(now[f"rows-{p}"]), TaskRef(asked),
                 self.newton,
             )  # fmt: skip
-            answers.append(self._key(f"answer-{epoch}", turn, p))
+            answers.append(self._key(f"answer-e{epoch}-r{turn}", p))
             graph[answers[-1]] = Task(answers[-1], answer_of, TaskRef(seen))
             now[f"rows-{p}"] = seen
-        few = self._fewer(graph, answers, f"sum-{epoch}", turn)
-        key = self._key(f"advance-{epoch}", turn)
+        few = self._fewer(graph, answers, f"sum-e{epoch}-r{turn}")
+        key = self._key(f"advance-e{epoch}-r{turn}")
         graph[key] = Task(
             key, advance, TaskRef(now["newton"]), List(*map(TaskRef, few)), self.newton,
             first=turn == 0,
         )  # fmt: skip
         now["newton"] = key
 
-    def _fewer(self, graph: Graph, keys: list[Key], name: str, *place: int) -> list[Key]:
+    def _fewer(self, graph: Graph, keys: list[Key], name: str) -> list[Key]:
         """At most `FAN_IN` sums, by a tree and in the order of the blocks.
 
         The reader adds those up: each task between a pass and the next is a round trip.
@@ -254,7 +254,7 @@ class ChunkedSplitting:
         level = 0
         while len(keys) > FAN_IN:
             parts = [keys[p : p + FAN_IN] for p in range(0, len(keys), FAN_IN)]
-            keys = [self._key(name, *place, level, p) for p in range(len(parts))]
+            keys = [self._key(name, level, p) for p in range(len(parts))]
             for key, part in zip(keys, parts, strict=True):
                 graph[key] = Task(key, add_answers, List(*map(TaskRef, part)))
             level += 1

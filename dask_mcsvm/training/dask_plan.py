@@ -84,6 +84,10 @@ class DaskPlan:
     save_every: int
     #: The solver that goes on where the first one turns out to be slow.
     then: str | None = None
+    #: What was asked for and decides nothing by itself, and which settings `dask.config` gave.
+    scratch: str | None = None
+    memory_limit: int | None = None
+    configured: tuple[str, ...] = ()
 
     @property
     def model_bytes(self) -> int:
@@ -103,6 +107,11 @@ class DaskPlan:
         elif self.solver == "splitting":
             how = f"{self.lanes} blocks of rows, {self.passes} passes a graph"
         then = f"; {self.then} goes on if that is slow" if self.then else ""
+        limit = "" if self.memory_limit is None else f", limit {self.memory_limit / 2**20:,.1f} MiB"
+        more = [f"scratch      {self.scratch}"] if self.scratch else []
+        if self.configured:
+            names = ", ".join(f"mcsvm.{name.replace('_', '-')}" for name in self.configured)
+            more.append(f"dask.config  {names}")
         return "\n".join(
             [
                 f"solver       {self.solver}: {self.reason}{then}",
@@ -110,8 +119,9 @@ class DaskPlan:
                 f"data         {self.n:,} x {self.d:,}, {self.nnz:,} nonzeros, {self.k:,} classes, "
                 f"{self.dtype}, {self.chunks:,} row chunks",
                 f"schedule     {how}, saved every {self.save_every} epochs",
-                f"memory       W {self.model_bytes / 2**20:,.1f} MiB",
+                f"memory       W {self.model_bytes / 2**20:,.1f} MiB{limit}",
                 f"one epoch    {(self.nnz + self.n) * self.k / 1e6:,.0f} million multiply-adds",
+                *more,
             ]
         )
 
@@ -132,8 +142,12 @@ def make_dask_plan(
     options: Mapping[str, Any] | None,
     memory_limit: int | None = None,
     scale: RowScale | None = None,
+    configured: Mapping[str, Any] | None = None,
+    scratch: str | None = None,
 ) -> DaskPlan:
     """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose.
+
+    ``configured`` options take the place of those that were not given, where the solver has them.
 
     ``mean_square`` and ``cost_square`` are means of ‖x_i‖²: of all rows alike, and by their C_i.
     """
@@ -147,7 +161,13 @@ def make_dask_plan(
     is_free = solver == "auto" and not options and scale is not None
     has_second = is_free and chosen == "shards" and d <= SPLITTING_FEATURES
     row = solver_at(chosen, ON_DASK, formulation)
-    given = {name: value for name, value in row.chosen(options).items() if value is not None}
+    configured = {
+        name: value for name, value in (configured or {}).items()
+        if name in row.options or name in ("scratch", "memory_limit")
+    }  # fmt: skip
+    wanted = {name: value for name, value in configured.items() if name in row.options}
+    chosen_options = row.chosen({**wanted, **(options or {})})
+    given = {name: value for name, value in chosen_options.items() if value is not None}
     if chosen == "splitting":
         refuse_many_features(d, instead="shards")
         lanes = given.get("lanes", split_lanes((nnz + n) * k))
@@ -175,7 +195,8 @@ def make_dask_plan(
         square=cost_square + tau**2,
         passes=given.get("passes", PASSES if chosen == "splitting" else 1),
         save_every=given["save_every"],
-        then="splitting" if has_second else None,
+        then="splitting" if has_second else None, scratch=scratch, memory_limit=memory_limit,
+        configured=tuple(configured),
     )  # fmt: skip
 
 

@@ -114,6 +114,18 @@ def find_runner() -> Runner:
     return ClientRunner(client)
 
 
+@contextmanager
+def spanned(*names: str) -> Iterator[None]:
+    """Tasks that are run in here are a span of the scheduler, if there is one."""
+    if not isinstance(find_runner(), ClientRunner):
+        yield
+        return
+    from distributed import span
+
+    with span(*names):
+        yield
+
+
 @cache
 def tell_of_threads() -> None:
     """Log once that the scheduler asked for is not taken."""
@@ -205,9 +217,13 @@ class ClientRunner(Runner):
                     traceback.clear_frames(late.__traceback__)
                     late.__traceback__, late = None, late.__context__  # type: ignore[assignment]
                 self._refuse_lost()
-                if not is_told and not self._workers():
+                if not is_told and not self._workers() and not self._awaits_workers():
                     is_told = True
                     logger.warning(NO_WORKERS)
+
+    def _awaits_workers(self) -> bool:
+        """Whether this client's cluster has asked for workers, as an adaptive one does."""
+        return bool(getattr(self.client.cluster, "plan", ()))
 
     def _refuse_lost(self) -> None:
         if self.client.status != "running":

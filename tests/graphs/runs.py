@@ -1,5 +1,6 @@
 """A small problem and the class-group solvers, run epoch by epoch without a loop around them."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,16 @@ from dask_mcsvm.graphs.rounds import Rounds
 
 GROUPS = ((0, 3), (1, 5), (2, 4))
 NAMES = {Rounds: "weston_watkins", Averaging: "lee_lin_wahba", Classes: "one_vs_rest"}
+
+
+def round_of(key):
+    """The round or step that the name of a task ends with."""
+    return int(re.fullmatch(r".*-e\d+-r(\d+)", key[0])[1])
+
+
+def kinds_of(graph):
+    """Names of the tasks, but for the round or step."""
+    return {re.sub(r"(-e\d+)-r\d+$", r"\1", key[0]) for key in graph}
 
 
 @dataclass

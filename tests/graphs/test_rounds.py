@@ -7,7 +7,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client
-from graphs.runs import GROUPS, Run, Toy
+from graphs.runs import GROUPS, Run, Toy, round_of
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import solve
@@ -26,18 +26,20 @@ def epoch_of(n_groups, *, n_blocks=1, epoch=7, seed=0, **options):
 
 
 def visits(graph):
-    """(part, round, a, b, step) of each visit."""
-    return [key[2:] for key in graph if key[0].startswith("ww-pair")]
+    """(round, a, b, step) of each visit, rounds counted through the epoch."""
+    return [(round_of(key), *key[2:]) for key in graph if key[0].startswith("ww-pair")]
 
 
 @given(n_groups=st.integers(2, 9), slices=st.integers(1, 3), seed=st.integers(0, 5))
 def test_every_pair_meets_once_and_no_group_twice_in_a_round(n_groups, slices, seed):
     epoch = epoch_of(n_groups, slices=slices, seed=seed)
     expected = list(combinations(range(n_groups), 2))
+    found = visits(epoch.graph)
+    rounds = 1 + max(r for r, *_ in found)
     for part in range(slices):
-        mine = [v for v in visits(epoch.graph) if v[0] == part]
-        assert sorted((a, b) for _, _, a, b, _ in mine) == expected
-        busy = Counter((r, g) for _, r, a, b, _ in mine for g in {a, b})
+        mine = [v for v in found if part == v[0] * slices // rounds]
+        assert sorted((a, b) for _, a, b, _ in mine) == expected
+        busy = Counter((r, g) for r, a, b, _ in mine for g in {a, b})
         assert set(busy.values()) == {1}
 
 
@@ -45,8 +47,8 @@ def test_every_pair_meets_once_and_no_group_twice_in_a_round(n_groups, slices, s
 def test_blocks_of_rows_make_a_visit_a_chain(counts):
     steps = sum(map(max, combinations(counts, 2)))
     graph = epoch_of(len(counts), n_blocks=tuple(counts)).graph
-    pairs, rounds = len(list(combinations(counts, 2))), len({v[1] for v in visits(graph)})
-    of_last = sum(key[3] == rounds - 1 and key[6] == 0 for key in graph if "ww-pair" in key[0])
+    pairs, rounds = len(list(combinations(counts, 2))), len({v[0] for v in visits(graph)})
+    of_last = sum(r == rounds - 1 and step == 0 for r, _, _, step in visits(graph))
     # A visit and the picks of its weights and duals; a tally per pair and a barrier per round but
     # the last, which the report ends, after a tally per group.
     barriers = pairs - of_last + rounds - 1
@@ -57,45 +59,45 @@ def test_keys_read_well_on_the_dashboard():
     epoch = epoch_of(3)
     names = {key[0] for key in epoch.graph}
     assert names == {
-        "ww-pair-7", "ww-weights-7", "ww-duals-7", "ww-report-7-part", "ww-report-7",
+        *(f"ww-{name}-e7-r{r}" for name in ("pair", "weights", "duals") for r in range(3)),
         "ww-met-e7-r0", "ww-round-e7-r0", "ww-met-e7-r1", "ww-round-e7-r1",
+        "ww-report-e7-part", "ww-report-e7",
     }  # fmt: skip
-    assert dask.utils.key_split(("ww-pair-7", "t", 0, 1, 0, 1, 0)) == "ww-pair"
+    assert dask.utils.key_split(("ww-pair-e7-r1", "t", 0, 1, 0)) == "ww-pair"
     assert dask.utils.key_split(("ww-round-e7-r1", "t")) == "ww-round"
 
 
 @pytest.mark.parametrize("slices", [1, 2])
 def test_a_round_waits_for_the_barrier_of_the_round_before(slices):
     graph = epoch_of(4, slices=slices).graph
-    rounds = list(dict.fromkeys(v[:2] for v in visits(graph)))
-    at = {(n, g): (r, a, b) for n, at in enumerate(rounds)
-          for *r, a, b, _ in visits(graph) if tuple(r) == at for g in (a, b)}  # fmt: skip
+    at = {(r, g): (a, b) for r, a, b, _ in visits(graph) for g in (a, b)}
     for key, task in graph.items():
-        if key[0] != "ww-pair-7":
+        if not key[0].startswith("ww-pair"):
             continue
-        number = rounds.index(key[2:4])
+        number = round_of(key)
         barriers = {k[0] for k in task.dependencies if k[0].startswith("ww-round")}
         assert barriers == ({f"ww-round-e7-r{number - 1}"} if number else set())
         if number:
-            weights = [k for k in task.dependencies if k[0] == "ww-weights-7"]
-            came_from = {next(iter(graph[k].dependencies))[2:6] for k in weights}
-            assert came_from == {(*at[number - 1, g][0], *at[number - 1, g][1:]) for g in key[4:6]}
-    for number in range(len(rounds) - 1):
+            weights = [k for k in task.dependencies if k[0].startswith("ww-weights")]
+            came_from = {next(iter(graph[k].dependencies)) for k in weights}
+            assert {round_of(k) for k in came_from} == {number - 1}
+            assert {k[2:4] for k in came_from} == {at[number - 1, g] for g in key[2:4]}
+    for number in range(max(r for r, _ in at)):
         met = graph[f"ww-round-e7-r{number}", "t"].dependencies
         assert {key[0] for key in met} == {f"ww-met-e7-r{number}"}
-        assert {key[2:] for key in met} == {at[number, g][1:] for g in range(4)}
+        assert {key[2:] for key in met} == {at[number, g] for g in range(4)}
 
 
 def test_one_group_meets_itself():
     toy = Toy(n=12, k=3, chunks=(5, 7))
     solver = toy.solver(Rounds, groups=((0, 1, 2),), slices=1)
     epoch = solver.epoch(solver.start().state, 0)
-    assert [key for key in epoch.graph if key[0] == "ww-pair-0"] == [("ww-pair-0", "t", 0, 0, 0, 0)]
+    assert visits(epoch.graph) == [(0, 0, 0)]
 
 
 def test_an_epoch_of_its_own_order_and_the_seed_decides():
     def rounds(**options):
-        return [v[1:4] for v in visits(epoch_of(6, **options).graph)]
+        return [v[:3] for v in visits(epoch_of(6, **options).graph)]
 
     assert rounds() == rounds()
     assert rounds(seed=1) != rounds(seed=2)

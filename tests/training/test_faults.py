@@ -47,10 +47,10 @@ def undisturbed(solver="shards", **parameters):
 @pytest.mark.parametrize(
     ("solver", "task"),
     [
-        ("shards", "cs-solve-3"),
-        ("rounds", "ww-pair-3"),
-        ("averaging", "llw-visit-3"),
-        ("splitting", "cs-pass-3"),
+        ("shards", "cs-solve-e3"),
+        ("rounds", "ww-pair-e3"),
+        ("averaging", "llw-visit-e3"),
+        ("splitting", "cs-pass-e3"),
     ],
 )
 def test_a_worker_killed_in_the_middle_of_an_epoch_changes_nothing(solver, task, two_processes):

@@ -157,11 +157,16 @@ def refuse_other(
         )
 
 
+#: Of a plan, what may differ when a fit goes on; what a limit decided is in its groups and blocks.
+UNDECIDED = ("scratch", "memory_limit", "configured")
+
+
 def decisive(plan: dict[str, Any]) -> dict[str, Any]:
     """What of a plan, as it is or out of JSON, changes the steps."""
     groups = [list(group) for group in plan["groups"]]
     # Checkpoints of plans that had one solver do not name a second.
-    return {"then": None, **plan, "groups": groups, "save_every": None}
+    known = {"then": None, **plan, "groups": groups, "save_every": None}
+    return {name: value for name, value in known.items() if name not in UNDECIDED}
 
 
 # The run ------------------------------------------------------------------------------------------
