@@ -26,14 +26,14 @@ import dask
 import dask.array as da
 import numpy as np
 import scipy.sparse as sp
-from runner import Wrong, check, is_refusal, main
+from runner import Watch, Wrong, check, is_refusal, main
 
 from dask_mcsvm import LaRankSVC, LinearMCSVC
 from dask_mcsvm.storage import convert_libsvm, kind_of, open_dataset, write_dataset
 
 Rng = np.random.Generator
 TURNS = 1000  # more than a child lives to see
-LONGEST = 120.0  # seconds that an interrupted child may take to end
+LONGEST = 120.0  # seconds that a child may work, or do nothing, before it ends
 
 
 def rows(seed: int = 0, n: int = 400):
@@ -230,8 +230,8 @@ def forked(job: Callable[[Path], None], folder: Path) -> int:
 
 def ended(child: int, seconds: float) -> int | None:
     """Status of a child that ends in time; None, and it is killed, if it does not."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    watch = Watch(child, seconds)
+    while not watch.is_hanging(0.01):
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
@@ -249,7 +249,7 @@ def verdict(name: str, folder: Path, status: int | None, allowed: tuple[int, ...
         error.unlink()
         sys.stderr.write(where)
         raise Wrong(f"{name}: {kind}: {text}")
-    check(status is not None, f"{name} did not end within {LONGEST:g} s")
+    check(status is not None, f"{name} did not end within {LONGEST:g} s of work")
     check(status in allowed, f"{name} ended with {status}")
 
 

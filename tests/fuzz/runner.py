@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("wrong", "crash", "hang", "raw")
@@ -95,6 +96,34 @@ def outcome(case: Case, seed: int) -> tuple[str, str]:
     return "fine", ""
 
 
+# What a hang is ---------------------------------------------------------------------------------
+
+
+class Watch:
+    """Tells a process that hangs from one that a busy machine lets wait.
+
+    It hangs if it worked for `seconds` of CPU time, or for as long did not work at all. Time counts
+    as the watcher waited, who is stopped, too, when all processes are.
+    """
+
+    def __init__(self, pid: int, seconds: float) -> None:
+        self._process, self._seconds = psutil.Process(pid), seconds
+        self._used = self._idle = 0.0
+        self._begun = self._cpu_seconds()
+
+    def is_hanging(self, waited: float) -> bool:
+        """Asked after each wait; ``waited`` is how long it was to be."""
+        before, self._used = self._used, self._cpu_seconds()
+        self._idle = self._idle + waited if self._used == before else 0.0
+        return max(self._idle, self._used - self._begun) > self._seconds
+
+    def _cpu_seconds(self) -> float:
+        with suppress(psutil.Error):  # it has ended
+            times = self._process.cpu_times()
+            return times.user + times.system
+        return self._used
+
+
 # The child --------------------------------------------------------------------------------------
 
 
@@ -132,14 +161,16 @@ class Child:
         try:
             self.process.stdin.write(f"{seed}\n")
             self.process.stdin.flush()
-            ready, _, _ = select.select([self.process.stdout], [], [], timeout)
+            watch, ready = Watch(self.process.pid, timeout), []
+            while not ready and not watch.is_hanging(0.5):
+                ready, _, _ = select.select([self.process.stdout], [], [], 0.5)
         except BrokenPipeError:
             ready = [self.process.stdout]
         if not ready:
             self.process.send_signal(signal.SIGUSR1)  # a traceback of all threads
             time.sleep(0.5)
             self.end()
-            return "hang", f"no answer within {timeout:g} s"
+            return "hang", f"no answer within {timeout:g} s of work, or idle for as long"
         answer = self.process.stdout.readline()
         if not answer:
             return "crash", f"the process ended with {self.process.wait()}"
@@ -181,7 +212,7 @@ def main(
     parser.add_argument("--cases", type=int, default=None, help="stop after so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, default=None, help="repeat one, in this process")
-    parser.add_argument("--timeout", type=float, default=timeout, help="seconds until it hangs")
+    parser.add_argument("--timeout", type=float, default=timeout, help="seconds of work, or of none, until it hangs")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:

@@ -1,18 +1,22 @@
-"""Kernels compile also where nothing can be written: a hardened container."""
+"""Kernels compile also where nothing can be written, and whole although Ctrl-C comes."""
 
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core import event
 
 import dask_mcsvm
 from dask_mcsvm.solvers.kernels import cache_folder
 from dask_mcsvm.solvers.kernels.jit import APART, apart, kernel
+from dask_mcsvm.solvers.larank import Kernel, LaRank
+from dask_mcsvm.solvers.larank.certify import exact_weights
 from dask_mcsvm.solvers.sdm.sweeps import make_scratch
 
 PROGRAM = """
@@ -112,7 +116,10 @@ def where_two_arrays_are(size):
 
 def test_working_space_is_far_from_all_else():
     """Where small arrays lie next to each other, sums would be rounded otherwise."""
-    arrays = make_scratch(3, np.dtype(np.float32))
+    options = {"n_classes": 3, "n_features": 2, "is_sparse": False, "seed": 0}
+    run = LaRank(dtype=np.dtype(np.float32), kernel=Kernel("linear"), **options)
+    stream = (run.tally.g, run.tally.delta, run.model.s, exact_weights(run).s)
+    arrays = (*make_scratch(3, np.dtype(np.float32)), *stream)
     places = sorted(array.ctypes.data for array in arrays)
     assert min(np.diff(places)) >= 4 * APART
     assert abs(np.subtract(*where_two_arrays_are(3))) >= 4 * APART
@@ -120,3 +127,35 @@ def test_working_space_is_far_from_all_else():
         base = array.base
         assert array.ctypes.data - base.ctypes.data >= 4 * APART
         assert base.nbytes - array.nbytes >= 8 * APART
+
+
+class Interrupting(event.Listener):
+    """Ctrl-C, some times, when the compiler begins."""
+
+    def __init__(self, times):
+        self.times = times
+
+    def on_start(self, event):
+        while self.times:
+            self.times -= 1
+            signal.raise_signal(signal.SIGINT)
+
+    def on_end(self, event):
+        pass
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_waits_for_a_kernel_that_is_compiled_and_a_second_one_does_not(times):
+    """llvmlite would free a string twice and abort, or the interrupt be lost in a callback."""
+
+    @kernel
+    def triple(x):
+        return 3 * x
+
+    handler = signal.getsignal(signal.SIGINT)
+    with event.install_listener("numba:compiler_lock", Interrupting(times)):
+        with pytest.raises(KeyboardInterrupt):
+            triple(14)
+    assert len(triple.signatures) == (1 if times == 1 else 0)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert triple(14) == 42  # and no interrupt is left

@@ -22,11 +22,15 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core import event
 from numba.extending import overload, register_jitable
 
 from .cache_folder import spare_cache_folder
+from .interrupts import HeldInterrupts
 
 logger = logging.getLogger("dask_mcsvm")
+
+event.register("numba:compiler_lock", HeldInterrupts())
 
 FASTMATH = {"contract", "reassoc", "nnan", "nsz"}
 OPTIONS: dict[str, Any] = {

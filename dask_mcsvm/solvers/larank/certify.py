@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dask_mcsvm.formulations import CrammerSinger
-from dask_mcsvm.solvers.kernels.jit import by_type, kernel
+from dask_mcsvm.solvers.kernels.jit import apart, by_type, kernel
 from dask_mcsvm.solvers.kernels.margins import dual_excess, excess_of
 from dask_mcsvm.solvers.kernels.rows import row_update
 
@@ -176,7 +176,7 @@ def exact_weights(run) -> LinearModel:
     """W of the coefficients in float64."""
     W = np.zeros(run.model.W.shape)
     weights_of(run.patterns, run.n_patterns, run.store, W, 0.0)
-    return LinearModel(W, np.zeros(run.k), run.model.margins)
+    return LinearModel(W, apart(run.k, W.dtype), run.model.margins)
 
 
 def other_losses(run, examples, block_rows: int) -> float:

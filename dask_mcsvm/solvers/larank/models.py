@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_mcsvm.formulations.margins import Margins
-from dask_mcsvm.solvers.kernels.jit import bare_by_type, bare_part
+from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_part
 from dask_mcsvm.solvers.kernels.margins import add_listed_margins, add_margins
 from dask_mcsvm.solvers.kernels.rows import row_scores, row_scores_of, row_update
 
@@ -271,7 +271,7 @@ def larger(size: int) -> int:
 
 
 def new_linear_model(d: int, k: int, dtype: np.dtype, margins: Margins) -> LinearModel:
-    return LinearModel(np.zeros((d + 1, k), dtype), np.zeros(k, dtype), margins)
+    return LinearModel(np.zeros((d + 1, k), dtype), apart(k, dtype), margins)
 
 
 def new_kernel_model(

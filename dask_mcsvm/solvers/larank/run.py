@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from dask_mcsvm.checks import check_range, positive_range
 from dask_mcsvm.formulations.margins import EQUAL, Margins
+from dask_mcsvm.solvers.kernels.jit import apart
 from dask_mcsvm.solvers.kernels.margins import for_kernels
 from dask_mcsvm.solvers.kernels.rows import as_rows, read_only
 
@@ -162,8 +163,8 @@ class LaRank:
             np.ones(3),
             np.array([seed], np.uint64),
             np.zeros(2, np.int64),
-            np.zeros(n_classes),
-            np.zeros(n_classes, dtype),
+            apart(n_classes, np.float64),
+            apart(n_classes, dtype),
         )
         if isinstance(self.model, KernelModel):
             self.tally.counts[FREE] = self.model.owner.size
