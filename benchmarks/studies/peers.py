@@ -185,9 +185,7 @@ def pictures(results: Sequence[Result], folder: Path) -> None:
         axis.margins(x=0.15, y=0.15)
     for axis in list(axes.flat)[len(names) :]:
         axis.remove()
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=9
-    )
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=9)
     folder.mkdir(exist_ok=True)
     figure.savefig(folder / "peers.png", dpi=100)
     plt.close(figure)

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from dask_mcsvm.checks import NUMERIC, check_sparse, missing_label, numeric_columns, plain_labels
 from dask_mcsvm.errors import advised
+from dask_mcsvm.formulations import Moments, Standardization, moments
 from dask_mcsvm.storage import Dataset, open_dataset
 
 from .row_source import WeightsByClass, weights_by_class
@@ -131,6 +132,7 @@ class ChunkFacts(NamedTuple):
     row_sum: Array  # (d,) float64, Σ x_i of dense rows; (0,) of others
     weighted_squares: Array  # (k,) float64, Σ weight_i ‖x_i‖² of each class
     weighted_sum: float  # Σ weight_i Σ_f x_if
+    largest_part: float = 0.0  # of standardized rows, largest ‖x_i / scale‖
 
 
 #: The sum of the rows is worth keeping up to so many features.
@@ -185,6 +187,30 @@ def chunk_facts(
         np.bincount(codes, w * square, minlength=k),
         float(w @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()),
     )
+
+
+def standardized_facts(
+    facts: ChunkFacts, X: Any, codes: Array, weights: Any, columns: Standardization
+) -> ChunkFacts:
+    """The facts of a chunk whose rows X, as solvers take them, are standardized."""
+    square, scaled = columns.square_norms(X)
+    w = np.ones(codes.size) if weights is None else np.asarray(weights, np.float64)
+    used, total = w > 0, facts.row_sum
+    if total.size:
+        total = (total - np.count_nonzero(used) * columns.mean * columns.centred) / columns.scale
+    return facts._replace(
+        square_sum=float(square[used].sum()),
+        largest=float(np.sqrt(square[used].max(initial=0.0))),
+        largest_part=float(np.sqrt(scaled[used].max(initial=0.0))),
+        row_sum=total,
+        weighted_squares=np.bincount(codes, w * square, minlength=facts.counts.size),
+    )
+
+
+def chunk_moments(X: Any, codes: Array, weights: Any, factors: Array) -> Moments:
+    """Of the columns of rows X, as solvers take them; classes of weight zero count for none."""
+    w = np.ones(codes.size) if weights is None else np.asarray(weights, np.float64)
+    return moments(X, np.where(factors[codes] > 0, w, 0.0))
 
 
 def row_sum(X: Any, used: Array) -> Array:

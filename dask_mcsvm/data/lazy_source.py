@@ -7,9 +7,9 @@ first pass looks at every chunk once, on the workers; the client sees a few numb
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from typing import Any, Protocol
 
 import dask.array as da
@@ -19,19 +19,23 @@ import scipy.sparse as sp
 from dask.delayed import Delayed, delayed
 
 from dask_mcsvm.checks import check_range, check_sparse, nullable_dtype, plain_labels
+from dask_mcsvm.formulations import Moments, Standardization
 from dask_mcsvm.formulations.margins import EQUAL, Margins
+from dask_mcsvm.solvers.row_block import as_block
 from dask_mcsvm.storage import Dataset, open_dataset
 
 from .lazy_input import (
     ChunkFacts,
     chunk_costs,
     chunk_facts,
+    chunk_moments,
     column_names,
     encode_chunk,
     lazy_rows,
     of_dtype,
     refuse_labels,
     sortable_labels,
+    standardized_facts,
     unique_labels,
     whole_rows,
 )
@@ -66,9 +70,10 @@ class LazySource:
     dtype: np.dtype[Any]
     classes: Array
     facts: Sequence[ChunkFacts]
-    columns: Array | None  # names of the features, if all are strings
+    names: Array | None  # of the features, if all are strings
     factors: Array  # (k,) class weights
     held: Sequence[Any] = ()  # keys of the chunks that the first pass left in memory
+    columns: Standardization | None = None  # by which solvers see the rows; so do the facts
 
     @property
     def n_given(self) -> int:
@@ -76,7 +81,7 @@ class LazySource:
 
     @property
     def features(self) -> dict[str, Any]:
-        names = {} if self.columns is None else {"feature_names_in_": self.columns}
+        names = {} if self.names is None else {"feature_names_in_": self.names}
         return {"n_features_in_": self.n_features, **names}
 
     @property
@@ -116,7 +121,7 @@ class LazySource:
         return max(fact.largest for fact in self.facts)
 
     def check_range(self, costs: tuple[float, float], tau: float) -> None:
-        norm = self.radius()
+        norm = max(self.radius(), *(fact.largest_part for fact in self.facts))
         check_range(costs, norm, tau, self.dtype, are_zero=norm == 0)
 
     @property
@@ -163,8 +168,37 @@ class LazySource:
         return row_blocks(
             self.X, self.codes, costs, sizes=self.sizes, n_features=self.n_features,
             n_classes=self.classes.size, dtype=self.dtype, tau=tau, run=run, all_rows=all_rows,
-            margins=margins,
+            margins=margins, columns=self.columns,
         )  # fmt: skip
+
+    def moments(self, runner: Runner) -> Moments:
+        """Mean and squares of the columns, those of neighbouring chunks merged in a tree."""
+        factors = delayed(self.factors)
+        level = [
+            delayed(chunk_moments, name="moments")(*chunk, factors) for chunk in self._chunks()
+        ]
+        merge = delayed(Moments.merged, name="merge-moments")
+        while len(level) > 1:
+            pairs = zip_longest(level[::2], level[1::2])
+            level = [a if b is None else merge(a, b) for a, b in pairs]
+        (found,) = _compute(level, runner, self.held)
+        assert isinstance(found, Moments)
+        return found
+
+    def standardized(self, columns: Standardization, runner: Runner) -> LazySource:
+        """The same rows for solvers that are to see them standardized: the facts are theirs."""
+        shared = delayed(columns)
+        tasks = [
+            delayed(standardized_facts, name="look-again")(fact, *chunk, shared)
+            for fact, chunk in zip(self.facts, self._chunks(), strict=True)
+        ]
+        return replace(self, columns=columns, facts=_compute(tasks, runner, self.held))
+
+    def _chunks(self) -> Iterator[tuple[Delayed, Delayed, Delayed | None]]:
+        """Rows as solvers take them, codes and weights of each chunk."""
+        weights: Sequence[Delayed | None] = self.weights or [None] * len(self.X)
+        for X, codes, w in zip(self.X, self.codes, weights, strict=True):
+            yield delayed(as_block, name="as-rows")(X, self.dtype), codes, w
 
 
 def read_source(
@@ -191,7 +225,7 @@ def read_source(
     mixed : bool
         Whether some chunks may be dense and some sparse.
     """
-    columns, room = column_names(X), runner.room_for_rows(memory_limit)
+    names, room = column_names(X), runner.room_for_rows(memory_limit)
     if isinstance(X, str | os.PathLike | Dataset):
         dataset = X if isinstance(X, Dataset) else open_dataset(X)
         refuse_labels(dataset, y, sample_weight, classes)
@@ -225,7 +259,7 @@ def read_source(
         raise ValueError(f"X has shape {(n, d)}; there must be rows and columns.")
     return LazySource(
         _blocks(lazy_X), code_blocks, weight_blocks, tuple(lazy_X.chunks[0]), d,
-        np.dtype(lazy_X.dtype), known, facts, columns, np.ones(known.size), held,
+        np.dtype(lazy_X.dtype), known, facts, names, np.ones(known.size), held,
     )  # fmt: skip
 
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.checks import check_range, positive_range
-from dask_mcsvm.solvers.standardized import DenseStandardized
+from dask_mcsvm.formulations import Moments, Standardization, moments
+from dask_mcsvm.solvers.standardized import DenseStandardized, RowsOfX, standardized_rows
 
 if TYPE_CHECKING:
     from dask_mcsvm.storage import Dataset
@@ -116,6 +117,11 @@ def weights_by_class(
     return WeightsByClass(totals, lightest, heaviest)
 
 
+def made(X: Any) -> Any:
+    """A block of rows, dense standardized ones as an array of their own."""
+    return X.block() if isinstance(X, DenseStandardized) else X
+
+
 class Chunk(NamedTuple):
     """One block of rows, in memory."""
 
@@ -190,6 +196,9 @@ class DatasetSource:
         Those of the dataset; read from it by default.
     left_out : ndarray of shape (n,), bool, optional
         Rows whose weight is 0 here.
+    columns : Standardization, optional
+        By which rows are standardized when they are read; ``norms`` are the largest ones of such a
+        row and of x / scale.
 
     Raises
     ------
@@ -202,6 +211,8 @@ class DatasetSource:
     class_factors: np.ndarray | None = None
     weights: WeightsByClass = None  # type: ignore[assignment]
     left_out: np.ndarray | None = None
+    columns: Standardization | None = None
+    norms: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.weights is None:
@@ -266,11 +277,12 @@ class DatasetSource:
         return self.weights.range(self.factors)
 
     def check_range(self, costs: tuple[float, float], tau: float) -> None:
-        norm = self.radius()
+        norm = max(self.norms or [self.radius()])
         check_range(costs, norm, tau, self.dtype, are_zero=norm == 0)
 
     def read(self, b: int) -> Chunk:
         X = self.dataset.read_block(b).astype(self.dtype, copy=False)
+        X = made(standardized_rows(X, self.columns))
         y = self.dataset.read_block_labels(b)
         weight = self.dataset.read_weights(*self.row_offsets[b : b + 2])
         weight = np.ones(y.size) if weight is None else weight
@@ -287,7 +299,25 @@ class DatasetSource:
         return self.dataset.block_entries()
 
     def radius(self) -> float:
-        return self.dataset.max_row_norm
+        return self.norms[0] if self.norms else self.dataset.max_row_norm
+
+    def moments(self) -> Moments:
+        """Mean and squares of the columns, by sample weights; classes of weight zero have none."""
+        plain, found = replace(self, class_factors=None, columns=None), None
+        for _, chunk in read_ahead(plain, range(len(self.row_offsets) - 1)):
+            part = moments(chunk.X, np.where(self.factors[chunk.y] > 0, chunk.weight, 0.0))
+            found = part if found is None else found.merged(part)
+        assert found is not None
+        return found
+
+    def standardized(self, columns: Standardization) -> DatasetSource:
+        """The same rows standardized, and how long they are then."""
+        plain, squares = replace(self, columns=None), np.zeros(2)
+        for _, chunk in read_ahead(plain, range(len(self.row_offsets) - 1)):
+            here = columns.square_norms(chunk.X[chunk.weight > 0])
+            squares = np.maximum(squares, [part.max(initial=0.0) for part in here])
+        longest, scaled = np.sqrt(squares).tolist()
+        return replace(self, columns=columns, norms=(longest, scaled))
 
     def identity(self) -> dict[str, Any]:
         factors = [] if self.class_factors is None else self.class_factors.tolist()
@@ -296,6 +326,7 @@ class DatasetSource:
             "chunks": len(self.row_offsets) - 1,
             "dtype": self.dtype.name,
             "class_factors": factors,
+            **({} if self.columns is None else {"centred": self.columns.centred}),
         }
 
     def cut(self, sizes: np.ndarray, most: float) -> DatasetSource:
@@ -311,12 +342,12 @@ class DatasetSource:
 
 
 @dataclass(frozen=True, eq=False)
-class ArraySource:
+class ArraySource(RowsOfX):
     """Rows in memory, handed out by blocks.
 
     Parameters
     ----------
-    X : ndarray or CSR of shape (n, d)
+    X : ndarray, CSR or DenseStandardized of shape (n, d)
         float32 or float64, checked.
     y : ndarray of shape (n,), int32
     weight : ndarray of shape (n,), float64
@@ -331,16 +362,6 @@ class ArraySource:
     block_rows: int
 
     @property
-    def shape(self) -> tuple[int, int]:
-        n, d = self.X.shape
-        return n, d
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.X.dtype
-        return dtype
-
-    @property
     def is_sparse(self) -> bool:
         return bool(sp.issparse(self.X))
 
@@ -351,7 +372,7 @@ class ArraySource:
 
     def read(self, b: int) -> Chunk:
         rows = slice(*self.row_offsets[b : b + 2])
-        return Chunk(self.X[rows], self.y[rows], self.weight[rows])
+        return Chunk(made(self.X[rows]), self.y[rows], self.weight[rows])
 
     def without(self, rows: np.ndarray) -> ArraySource:
         return replace(self, weight=np.where(rows, 0.0, self.weight))
@@ -372,6 +393,8 @@ class ArraySource:
 
     def identity(self) -> dict[str, Any]:
         parts = [self.X.data, self.X.indices, self.X.indptr] if self.is_sparse else [self.X]
+        if isinstance(self.X, DenseStandardized):
+            parts = [self.X.X, self.X.mean, self.X.inverse]
         sums = [
             zlib.crc32(np.ascontiguousarray(a).view(np.uint8).data)
             for a in (*parts, self.y, self.weight)

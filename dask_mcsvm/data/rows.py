@@ -14,9 +14,11 @@ from dask.delayed import Delayed
 from dask.sizeof import sizeof
 from dask.task_spec import DataNode, Task, TaskRef
 
+from dask_mcsvm.formulations import Standardization
 from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.kernels.rows import as_rows, square_norms
 from dask_mcsvm.solvers.row_block import RowBlock, as_block
+from dask_mcsvm.solvers.standardized import CentredCsr, DenseStandardized, standardized_rows
 
 #: Name of a task: a string, or a tuple that starts with one.
 Key: TypeAlias = Any
@@ -27,6 +29,12 @@ Graph: TypeAlias = dict[Key, Any]
 def csr_bytes(X: sp.csr_array) -> int:
     """Dask knows CSR matrices only, and would take an array for 56 bytes and never spill it."""
     return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
+
+
+@sizeof.register((DenseStandardized, CentredCsr))  # type: ignore[untyped-decorator]
+def standardized_bytes(rows: DenseStandardized | CentredCsr) -> int:
+    """What they are made of."""
+    return int(sizeof(rows.X))
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,7 @@ def row_blocks(
     run: str,
     all_rows: bool = False,
     margins: Margins = EQUAL,
+    columns: Standardization | None = None,
 ) -> Rows:
     """Build the tasks that turn row chunks into blocks; computes nothing.
 
@@ -89,10 +98,14 @@ def row_blocks(
         Whether rows that cost 0 stay in their blocks.
     margins : Margins
         What mistakes cost.
+    columns : Standardization, optional
+        By which the rows are standardized.
     """
-    graph, costs = sources([*X, *y, *C]), ("margins", run)
+    graph, costs, scale = sources([*X, *y, *C]), ("margins", run), ("columns", run)
     if margins != EQUAL:
         graph[costs] = DataNode(costs, margins)
+    if columns is not None:
+        graph[scale] = DataNode(scale, columns)
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
     keys = []
     for c in range(len(sizes)):
@@ -102,6 +115,7 @@ def row_blocks(
             first=offsets[c], stop=offsets[c + 1], n_classes=n_classes, tau=tau,
             dtype=np.dtype(dtype), all_rows=all_rows,
             margins=EQUAL if margins == EQUAL else TaskRef(costs),
+            columns=None if columns is None else TaskRef(scale),
         )  # fmt: skip
         keys.append(key)
     return Rows(
@@ -133,6 +147,7 @@ def make_block(
     dtype: np.dtype[Any],
     all_rows: bool = False,
     margins: Margins = EQUAL,
+    columns: Standardization | None = None,
 ) -> RowBlock:
     """The rows first:stop of the whole set, which are this chunk; by default those that cost."""
     codes, n = np.asarray(y), stop - first
@@ -146,7 +161,7 @@ def make_block(
             f"the chunk of rows {first}:{stop} holds class codes {codes.min()} to {codes.max()}; "
             f"there are {n_classes} classes, 0 to {n_classes - 1}."
         )
-    rows = as_block(X, dtype)
+    rows = standardized_rows(as_block(X, dtype), columns)
     square = square_norms(as_rows(rows), n, float(tau))
     if not np.isfinite(square).all():  # kernels take it for granted
         row = first + int(np.flatnonzero(~np.isfinite(square))[0])

@@ -41,6 +41,8 @@ def _scaled_square(coef: Any, scale: npt.NDArray[np.float64]) -> float:
     if sp.issparse(coef):
         squares = coef.astype(np.float64).power(2).sum(axis=0)
         return float(np.square(scale) @ np.asarray(squares).ravel())
+    if is_lazy(coef):
+        return float(((coef.astype(np.float64) * scale) ** 2).sum().compute())
     step = max(1, BLOCK // coef.shape[0])
     return float(
         sum(

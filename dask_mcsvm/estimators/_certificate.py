@@ -126,7 +126,7 @@ def certify(
     if is_lazy(coef):
         from dask_mcsvm.estimators._lazy_certificate import primal_of_rows  # imports Dask
 
-        primal = primal_of_rows(problem, coef, intercept)
+        primal = primal_of_rows(problem, coef, intercept, columns)
     else:
         W = weights_of(coef, intercept, problem.formulation, problem.tau, columns)
         primal = certify_primal(problem, W, n_jobs=n_jobs)
@@ -185,6 +185,9 @@ def raw_weights(W: Any, columns: Standardization | None) -> tuple[Any, Any]:
     """
     if columns is None:
         return W, 0.0
+    if is_lazy(W):  # files keep those of standardized rows
+        V = W / columns.scale[:, None].astype(W.dtype)
+        return V, -np.asarray((columns.mean @ V).compute()) if columns.centred else 0.0
     return columns.raw_weights(W), columns.offset(W)
 
 

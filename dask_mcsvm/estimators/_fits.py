@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dask_mcsvm.data.row_source import ArraySource, RowSource
 from dask_mcsvm.data.validation import TrainingSet, check_training_set, is_lazy
 from dask_mcsvm.estimators._margins import read_margins
 from dask_mcsvm.estimators._settings import Settings, plan_for, wants_blocks, wants_early_shrink
 from dask_mcsvm.estimators._warm import KeptAlpha
-from dask_mcsvm.formulations import Standardization, is_constant, moments
+from dask_mcsvm.formulations import Moments, Standardization, is_constant, moments
 from dask_mcsvm.formulations.margins import Margins
-from dask_mcsvm.solvers.standardized import standardized_rows
+from dask_mcsvm.solvers.standardized import DenseStandardized, standardized_rows
 from dask_mcsvm.training import (
     Fit,
     PassPlan,
@@ -114,22 +116,23 @@ def standardized(data: TrainingSet, settings: Settings) -> TrainingSet:
     """The same rows by mean and scale of their columns, if that was asked for and is not done."""
     if not settings.standardize or data.columns is not None:
         return data
-    columns = standardization_of(data.rows, data.given, settings)
-    assert columns is not None
+    columns = standardization_of(moments(data.rows, data.given), settings)
     squares = columns.square_norms(data.rows)  # of the rows, and of what they are made of
     norms = tuple(math.sqrt(float(part.max(initial=0.0))) for part in squares)
     rows = standardized_rows(data.rows, columns)
     return replace(data, rows=rows, columns=columns, norms=norms)
 
 
-def standardization_of(rows: Any, weights: Any, settings: Settings) -> Standardization | None:
-    """Mean and scale of the columns of rows (n, d) with weights (n,), if that was asked for.
-
-    Columns that are constant are said once.
-    """
+def standardized_source(source: Any, settings: Settings, *runner: Any) -> Any:
+    """The same of rows that are read chunk by chunk; ``runner`` is that of Dask's tasks."""
     if not settings.standardize:
-        return None
-    found = moments(rows, weights)
+        return source
+    columns = standardization_of(source.moments(*runner), settings)
+    return source.standardized(columns, *runner)
+
+
+def standardization_of(found: Moments, settings: Settings) -> Standardization:
+    """Mean and scale of columns; those that are constant are said once."""
     count = int(is_constant(found).sum())
     if count and not settings.told:
         logger.warning(
@@ -147,15 +150,21 @@ def pose_passes(
     shrinks, why = wants_early_shrink(X, settings), "memory_limit given, in this process"
     if not is_lazy(X):
         data = memory_rows(estimator, X, y, sample_weight, classes, settings)
-        source: Any = data
-        blocks: Any = ArraySource(data.rows, data.y, data.weights, data.classes.size, BLOCK_ROWS)
+        refuse_centred(not isinstance(data.rows, np.ndarray | DenseStandardized), settings)
+        source: Any = standardized(data, settings)
+        blocks: Any = ArraySource(
+            source.rows, source.y, source.weights, source.classes.size, BLOCK_ROWS
+        )
     else:
         from dask_mcsvm.data.intake import dataset_rows  # imports Dask
 
-        source = blocks = dataset_rows(
+        source = dataset_rows(
             X, y, sample_weight, classes, class_weight=estimator.class_weight,
             dtype=settings.dtype,
         )  # fmt: skip
+        if shrinks:
+            refuse_centred(source.is_sparse, settings)
+        source = blocks = standardized_source(source, settings)
     how = {
         "C": settings.C, "memory_limit": settings.memory_limit, "scratch": settings.scratch,
         "checkpoint": settings.checkpoint, "resume": settings.resume, "options": settings.options,
@@ -178,7 +187,17 @@ def pose_passes(
     )  # fmt: skip
     tau = checked_tau(source, settings)
     solve = partial(run, tau=tau, **how)
-    return Posed(source, tau, plan, margins, partial(solve, blocks), blocks, solve)
+    begin = partial(solve, blocks)
+    return Posed(source, tau, plan, margins, begin, blocks, solve, columns=source.columns)
+
+
+def refuse_centred(is_sparse: bool, settings: Settings) -> None:
+    """Early shrinking works on the weights of one class, and on rows that it wrote to disk."""
+    if is_sparse and settings.standardize is True:
+        raise ValueError(
+            "solver='early_shrink' does not take the mean off sparse rows; use "
+            "standardize='scale', or solver='auto'."
+        )
 
 
 def pose_dask(
@@ -196,6 +215,7 @@ def pose_dask(
         X, y, sample_weight, classes, runner, class_weight=estimator.class_weight,
         dtype=settings.dtype, memory_limit=settings.memory_limit,
     )  # fmt: skip
+    source = standardized_source(source, settings, runner)
     margins = read_margins(settings.margins, source.classes)
     tau = checked_tau(source, settings)
     problem = DaskProblem(source, settings.C, settings.formulation, tau, margins)
@@ -215,4 +235,5 @@ def pose_dask(
         train_on_dask, problem, plan, runner, keeping,
         seed_is_given=estimator.random_state is not None,
     )  # fmt: skip
-    return Posed(source, tau, plan, margins, run, epoch_graph=partial(epoch_graph, problem, plan))
+    graph = partial(epoch_graph, problem, plan)
+    return Posed(source, tau, plan, margins, run, columns=source.columns, epoch_graph=graph)

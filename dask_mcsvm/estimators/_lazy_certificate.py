@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,26 +16,31 @@ from dask_mcsvm.estimators._certificate import (
     Certificate,
     bias_of,
     compare,
+    own_intercept,
     refuse_no_bound,
     refuse_uneven,
     weights_of,
 )
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
 from dask_mcsvm.estimators._prune import column_squares
-from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.formulations import FORMULATIONS, Standardization
 from dask_mcsvm.graphs.model_files import memory_block, one_chunk, primal_in_parts
 from dask_mcsvm.training import Problem, parse_size
 from dask_mcsvm.training.runner import Runner, find_runner
 
 
+@dataclass(frozen=True)
+class Weighed:
+    """What of a problem the weights are to be read by."""
+
+    formulation: str
+    tau: float
+    columns: Standardization | None
+
+
 def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Certificate:
     """The certificate of a fitted estimator; tasks look at the rows, sums come back."""
     refuse_no_bound(estimator.dual_)
-    if estimator._trained.columns is not None:
-        raise ValueError(
-            "certify takes rows in memory where the fit had standardize, but X is read chunk by "
-            "chunk; pass X.compute()."
-        )
     check_lazy_rows(estimator, X)
     trained, runner, limit = estimator._trained, find_runner(), estimator.memory_limit
     classes = None if y is None else estimator.classes_  # a dataset has its own
@@ -49,10 +55,12 @@ def lazy_certificate(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Cert
         )
     trained.refuse_others(source)
     run = uuid.uuid4().hex[:12]
-    rows = source.rows(trained.C, tau=trained.tau, run=run, margins=trained.margins)
+    rows = replace(source, columns=trained.columns).rows(
+        trained.C, tau=trained.tau, run=run, margins=trained.margins
+    )
     primal = _primal(
-        rows.graph, rows.keys, estimator.coef_, estimator.intercept_, trained.formulation,
-        trained.tau, runner, run,
+        rows.graph, rows.keys, estimator.coef_, estimator.intercept_,
+        Weighed(trained.formulation, trained.tau, trained.columns), runner, run,
     )  # fmt: skip
     runner.release(source.held)
     total = trained.C * float(source.totals.sum())
@@ -64,13 +72,17 @@ def lazy_squares(estimator: Any, X: Any) -> npt.NDArray[np.float64]:
     return summed_columns(check_lazy_rows(estimator, X), column_squares, find_runner())
 
 
-def primal_of_rows(problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> float:
+def primal_of_rows(
+    problem: Problem,
+    coef: Any,
+    intercept: npt.NDArray[Any],
+    columns: Standardization | None = None,
+) -> float:
     """P(W) of rows in memory and a coef (k, d) in files, of which only parts are in memory."""
     run = uuid.uuid4().hex[:12]
     graph, blocks = memory_block(problem.rows, problem.y, problem.C, problem.margins, run)
-    return _primal(
-        graph, blocks, coef, intercept, problem.formulation, problem.tau, find_runner(), run
-    )
+    posed = Weighed(problem.formulation, problem.tau, columns)
+    return _primal(graph, blocks, coef, intercept, posed, find_runner(), run)
 
 
 def _primal(
@@ -78,18 +90,20 @@ def _primal(
     blocks: Sequence[Any],
     coef: Any,
     intercept: npt.NDArray[Any],
-    formulation: str,
-    tau: float,
+    posed: Weighed,
     runner: Runner,
     run: str,
 ) -> float:
+    formulation, tau, columns = posed.formulation, posed.tau, posed.columns
     if is_lazy(coef):
-        bias = bias_of(intercept, tau)
+        bias = bias_of(own_intercept(coef, intercept, columns), tau)
+        if columns is not None:
+            coef = coef * columns.scale
         if FORMULATIONS[formulation].columns_sum_to_zero:
             off = max(float(abs(coef.sum(axis=0)).max()), abs(float(bias.sum())))
             refuse_uneven(off, max(float(abs(coef).max()), float(np.abs(bias).max())))
     else:
-        W = weights_of(coef, intercept, formulation, tau)
+        W = weights_of(coef, intercept, formulation, tau, columns)
         coef, bias = one_chunk(W[:-1].T), W[-1]
     tasks, value = primal_in_parts(
         graph, blocks, coef, bias, formulation=formulation, tau=tau, run=run

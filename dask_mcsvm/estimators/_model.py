@@ -267,7 +267,10 @@ class LinearModel(Scored):
         refuse_files(self.coef_, "prune")
         if y is None and not is_dataset(X):
             raise ValueError("prune needs the labels of the training rows; type prune(X, y).")
-        if is_lazy(X):
+        columns = self._trained.columns
+        if columns is not None and columns.centred:
+            squares = np.square(columns.scale)
+        elif is_lazy(X):
             from dask_mcsvm.estimators._lazy_certificate import lazy_squares
 
             squares = lazy_squares(self, X)

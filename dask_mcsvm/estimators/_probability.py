@@ -25,7 +25,8 @@ from dask_mcsvm.data.held_out import (
 )
 from dask_mcsvm.data.validation import TrainingSet
 from dask_mcsvm.errors import ConvergenceWarning, PrecisionWarning
-from dask_mcsvm.estimators._fits import Posed, pose
+from dask_mcsvm.estimators._certificate import raw_weights
+from dask_mcsvm.estimators._fits import Posed, pose, standardized_source
 from dask_mcsvm.estimators._path import part as some_of
 from dask_mcsvm.estimators._predict import decision_blocks
 from dask_mcsvm.estimators._settings import Settings
@@ -111,23 +112,26 @@ def parts_in_memory(estimator: Any, data: TrainingSet, brief: Settings) -> Itera
 def parts_by_passes(posed: Posed, brief: Settings) -> Iterator[HeldOut]:
     """The same of a dataset that this process reads chunk by chunk."""
     blocks, tau = posed.blocks, posed.tau
+    raw = replace(blocks, columns=None)  # which rows are held out follows from them
     (n, d), k = blocks.shape, blocks.n_classes
     part, counts = np.empty(n, np.int8), np.zeros((2, PARTS, k))
     spans = [slice(*pair) for pair in pairwise(blocks.row_offsets)]
     for b, rows in enumerate(spans):
-        chunk = blocks.read(b)
+        chunk = raw.read(b)
         part[rows] = parts_of_rows(chunk.X)
         counts += count_parts(part[rows], chunk.y, chunk.weight, k)
     for held in chosen_parts(counts[0]):
+        others = standardized_source(raw.without(part == held), brief)
         W = posed.solve(
-            blocks.without(part == held), tol=brief.tol, max_epochs=brief.max_epochs,
-            seed=brief.seed, scratch=brief.scratch, checkpoint=None, resume=False,
+            others, tol=brief.tol, max_epochs=brief.max_epochs, seed=brief.seed,
+            scratch=brief.scratch, checkpoint=None, resume=False,
         ).W  # fmt: skip
-        bias = tau * W[d].astype(np.float64)
+        V, offset = raw_weights(W[:d], others.columns)
+        bias = tau * W[d].astype(np.float64) + offset
         for b, rows in enumerate(spans):
-            chunk, mine = blocks.read(b), np.flatnonzero(part[rows] == held)
+            chunk, mine = raw.read(b), np.flatnonzero(part[rows] == held)
             y, weight = chunk.y[mine], chunk.weight[mine]
-            yield sums_of(chunk.X[mine], y, weight, W[:d].T, bias, brief.formulation)
+            yield sums_of(chunk.X[mine], y, weight, V.T, bias, brief.formulation)
 
 
 def parts_on_dask(estimator: Any, source: Any, brief: Settings) -> Iterator[HeldOut]:
@@ -141,12 +145,9 @@ def parts_on_dask(estimator: Any, source: Any, brief: Settings) -> Iterator[Held
     with state_folder(brief.scratch, runner) as folder:
         os.makedirs(folder, exist_ok=True)
         for held in parts.chosen:
-            model = clone(estimator).set_params(
-                probability=False, tol=brief.tol, max_epochs=brief.max_epochs, C=brief.C,
-                checkpoint=None, resume=False, scratch=folder, callbacks=(), verbose=0,
-                random_state=brief.seed,
-            )  # fmt: skip
-            model.fit(parts.X, parts.y, parts.weights_without(held), source.classes)
+            model, own = clone(estimator), replace(brief, scratch=folder)
+            others = parts.X, parts.y, parts.weights_without(held), source.classes
+            model._learn(pose(model, *others, own), own)
             yield parts.sums(held, model.decision_function(parts.rows_of(held)))
 
 

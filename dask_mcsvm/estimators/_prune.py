@@ -10,7 +10,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dask_mcsvm.estimators._certain import weights_square
-from dask_mcsvm.estimators._certificate import Certificate
+from dask_mcsvm.estimators._certificate import Certificate, own_intercept
 from dask_mcsvm.formulations import FORMULATIONS
 
 #: Shares of the weights that may be kept: each step leaves 1% less, down to one in 65,536.
@@ -51,7 +51,8 @@ def pruned(
     ----------
     squares : ndarray of shape (d,)
         Sum of the squares of each feature over the training rows: with the square of a weight it
-        is how far the scores of all rows move if that weight goes.
+        is how far the scores of all rows move if that weight goes. Where columns are centred, of
+        the distances from their mean, or what is proportional to it.
     certify : callable
         The certificate of a model.
     """
@@ -62,18 +63,22 @@ def pruned(
             "its weights; pass a larger max_gap, or fit with a smaller tol."
         )
     coef = model.coef_.toarray() if sp.issparse(model.coef_) else np.asarray(model.coef_)
+    columns = model._trained.columns
+    own = own_intercept(model.coef_, model.intercept_, columns)
     levels = thresholds(coef, squares)
-    found, low, high = model.coef_, 0, len(levels)  # `low` is allowed, `high` is not
+    found, low, high = model, 0, len(levels)  # `low` is allowed, `high` is not
     while high - low > 1:
         middle = (low + high) // 2
         trial = copy.copy(model)
         trial.coef_ = without_least(coef, squares, levels[middle])
+        if columns is not None and columns.centred:
+            trial.intercept_ = own - trial.coef_ @ columns.mean
         seen = certify(trial)
         if seen.relative_gap <= max_gap:
-            low, best, found = middle, seen, trial.coef_
+            low, best, found = middle, seen, trial
         else:
             high = middle
-    return with_weights(model, found, best)
+    return as_fitted(found, best)
 
 
 def thresholds(coef: npt.NDArray[Any], squares: npt.NDArray[np.float64]) -> list[float]:
@@ -103,8 +108,9 @@ def without_least(
     return sp.csr_array((data, indices, indptr), shape=coef.shape)
 
 
-def with_weights(model: Any, coef: Any, certificate: Certificate) -> Any:
-    """The same fitted model with other weights, dense where that is smaller."""
+def as_fitted(model: Any, certificate: Certificate) -> Any:
+    """A copy of a model of other weights than its fit's, dense where that is smaller."""
+    coef, trained = model.coef_, model._trained
     if sp.issparse(coef) and coef.data.nbytes + coef.indices.nbytes >= coef.dtype.itemsize * (
         coef.shape[0] * coef.shape[1]
     ):
@@ -115,6 +121,6 @@ def with_weights(model: Any, coef: Any, certificate: Certificate) -> Any:
     new.primal_, new.gap_ = certificate.primal, certificate.relative_gap
     nonzero = coef.nnz if sp.issparse(coef) else np.count_nonzero(coef)
     new.density_ = float(nonzero / (coef.shape[0] * coef.shape[1]))
-    square = weights_square(coef, model.intercept_, model._trained.tau)
-    new._trained = replace(model._trained, square=square)
+    square = weights_square(coef, model.intercept_, trained.tau, trained.columns)
+    new._trained = replace(trained, square=square)
     return new

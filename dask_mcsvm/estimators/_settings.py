@@ -140,6 +140,8 @@ def wants_early_shrink(X: Any, settings: Settings) -> bool:
     if settings.solver == EARLY_SHRINK:
         return True
     is_able = FORMULATIONS[settings.formulation].classes_are_independent
+    # It does not centre sparse rows; the other way of reading a dataset does.
+    is_able = is_able and settings.standardize is not True
     return settings.solver == "auto" and is_able and _is_limited(X, settings)
 
 
@@ -167,12 +169,6 @@ def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
         raise ValueError(
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
-        )
-    if (lazy or solver == EARLY_SHRINK) and check_standardize(estimator.standardize):
-        found = "X is read chunk by chunk" if lazy else f"solver is {solver!r}"
-        raise ValueError(
-            f"standardize works on rows in memory with solver='sdm' or 'splitting', but {found}; "
-            "leave it out, or scale the rows before."
         )
     check_kept(estimator, ("checkpoint", "scratch", "memory_limit"), lazy or solver == EARLY_SHRINK)
     if (lazy or solver == EARLY_SHRINK) and estimator.warm_start:

@@ -36,6 +36,7 @@ from dask_mcsvm.estimators._settings import (
 from dask_mcsvm.estimators._shown import Shown, printed
 from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.estimators.files import ModelFile
+from dask_mcsvm.formulations import moments
 from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import Fit
 
@@ -88,7 +89,6 @@ class LinearMCSVC(
     standardize : bool or "scale"
         Train on columns of mean 0 and variance 1 (weighted by `sample_weight`), as if a
         StandardScaler came first, but without making sparse rows dense; "scale" leaves the means.
-        For rows in memory.
         `coef_` and `intercept_` are those of the rows as they come: `predict` takes these.
     dtype : {"float32", "float64"} or None
         Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in
@@ -362,7 +362,7 @@ class LinearMCSVC(
             dtype = working_dtype(rows.dtype, settings.dtype)
             if settings.standardize:
                 rows = as_rows(rows, dtype)
-                rows = standardized_rows(rows, standardization_of(rows, None, settings))
+                rows = standardized_rows(rows, standardization_of(moments(rows), settings))
             plan = plan_for(rows, settings.C, self.classes_.size, dtype, settings)
         return printed(plan)
 

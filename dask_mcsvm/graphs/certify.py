@@ -128,7 +128,7 @@ def look_at_own(
 ) -> Seen:
     """Add the scores of the rows whose own class is in this part."""
     seen = begin(block, before, formulation)
-    data = placed(block, classes).data(tau)
+    data = placed(block, classes).data(tau, part.W)
     add_own_scores(data.rows, data.y, data.tau, part.W, seen.own)
     return seen
 
@@ -144,7 +144,7 @@ def look_at_part(
 ) -> Seen:
     """Add what the classes of this part cost."""
     seen = begin(block, before, formulation)
-    data, loss = placed(block, classes).data(tau), LOSSES[formulation](classes.size)
+    data, loss = placed(block, classes).data(tau, part.W), LOSSES[formulation](classes.size)
     margins = for_kernels(cut(block.margins, None, classes))
     add_group_losses(
         loss, data.rows, data.y, data.tau, read_only(block.y), margins, part.W, seen.own,

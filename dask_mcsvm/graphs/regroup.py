@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 from dask.task_spec import DataNode, List, Task, TaskRef
 
 from dask_mcsvm.data.rows import Graph, Key, Rows
 from dask_mcsvm.solvers.groups.schedule import Groups
 from dask_mcsvm.solvers.row_block import RowBlock
+from dask_mcsvm.solvers.standardized import join_rows
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,9 @@ def pick_part(parts: tuple[RowBlock, ...], g: int) -> RowBlock:
 
 def join_blocks(parts: Sequence[RowBlock]) -> RowBlock:
     """Rows from several chunks as one block."""
-    X = [part.X for part in parts]
     return RowBlock(
         np.concatenate([part.ids for part in parts]),
-        sp.vstack(X, format="csr") if any(map(sp.issparse, X)) else np.concatenate(X),
+        join_rows([part.X for part in parts]),
         np.concatenate([part.y for part in parts]),
         np.concatenate([part.C for part in parts]),
         np.concatenate([part.square for part in parts]),

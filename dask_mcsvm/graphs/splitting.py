@@ -55,6 +55,7 @@ from dask_mcsvm.solvers.splitting.rows import (
     weigh,
 )
 from dask_mcsvm.solvers.splitting.rules import ON_DASK, Place, penalty_parts
+from dask_mcsvm.solvers.standardized import Standardized
 
 from .regroup import join_blocks
 from .state import Block, Stage, State
@@ -285,7 +286,8 @@ def join_small_chunks(chunks: Sequence[RowBlock]) -> Chunks:
 
 
 def _rows_bytes(block: RowBlock) -> int:
-    return int(block.X.data.nbytes)
+    X = block.X.X if isinstance(block.X, Standardized) else block.X
+    return int(X.data.nbytes)
 
 
 def start_rows(chunks: Chunks, newton: Newton) -> Multipliers:

@@ -7,6 +7,7 @@ off the scores, for which every row needs one number.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,13 +24,10 @@ ROUNDING = 1e-12
 BLOCK_VALUES = 2**20
 
 
-@dataclass(frozen=True, eq=False)
-class DenseStandardized:
-    """Rows (X - mean) / scale of a dense X (n, d), which is not copied."""
+class RowsOfX:
+    """Whatever hands out rows of an X (n, d) that it keeps as it came."""
 
-    X: Array  # C-contiguous, float32 or float64
-    mean: Array  # (d,) float64
-    inverse: Array  # (d,) float64, 1 / scale
+    X: Any
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -43,7 +41,17 @@ class DenseStandardized:
 
     @property
     def nnz(self) -> int:
-        return int(self.X.size)
+        """Entries that are stored."""
+        return int(self.X.nnz if sp.issparse(self.X) else self.X.size)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseStandardized(RowsOfX):
+    """Rows (X - mean) / scale of a dense X (n, d), which is not copied."""
+
+    X: Array  # C-contiguous, float32 or float64
+    mean: Array  # (d,) float64
+    inverse: Array  # (d,) float64, 1 / scale
 
     def __getitem__(self, rows: Any) -> DenseStandardized:
         return replace(self, X=self.X[rows])
@@ -54,27 +62,13 @@ class DenseStandardized:
 
 
 @dataclass(frozen=True, eq=False)
-class CentredCsr:
+class CentredCsr(RowsOfX):
     """Rows x / scale - m, of which the first part is kept."""
 
     X: sp.csr_array  # (n, d) x / scale
     shift: Array  # (d,) float64, m
     common: Array  # (n,) float64, c_i = m·x_i / scale
     far: float  # |m|²
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n, d = self.X.shape
-        return n, d
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.X.dtype
-        return dtype
-
-    @property
-    def nnz(self) -> int:
-        return int(self.X.nnz)
 
     def __getitem__(self, rows: Any) -> CentredCsr:
         return replace(self, X=self.X[rows], common=self.common[rows])
@@ -123,6 +117,17 @@ def raw_rows(rows: Any, columns: Standardization | None) -> Any:
     return sp.csr_array((data, scaled.indices, scaled.indptr), shape=scaled.shape)
 
 
+def join_rows(parts: Sequence[Any]) -> Any:
+    """Rows of several kinds alike as one: arrays, CSR or standardized rows of the same columns."""
+    first = parts[0]
+    if isinstance(first, Standardized):
+        X = join_rows([part.X for part in parts])
+        if isinstance(first, DenseStandardized):
+            return replace(first, X=X)
+        return replace(first, X=X, common=np.concatenate([part.common for part in parts]))
+    return sp.vstack(parts, format="csr") if any(map(sp.issparse, parts)) else np.concatenate(parts)
+
+
 def common_parts(scaled: sp.csr_array, shift: Array) -> Array:
     """c_i = m·x_i / scale in float64, (n,) [STD-C]."""
     out, indptr = np.zeros(scaled.shape[0]), scaled.indptr
@@ -147,11 +152,16 @@ def centre_weights(W: Array, shift: Array, tau: float) -> None:
     The last row of what is given is that of a constant feature of one [STD-W].
     """
     last = W[-1].copy()
-    step = max(1, BLOCK_VALUES // max(1, last.size))
+    lower_weights(W, shift, last)
+    W[-1] = tau * last
+
+
+def lower_weights(W: Array, shift: Array, spread: Array) -> None:
+    """W (d + 1, k) less m times what visits added to its scores, (k,), in place."""
+    step = max(1, BLOCK_VALUES // max(1, spread.size))
     for first in range(0, shift.size, step):
         rows = shift[first : first + step]
-        W[first : first + rows.size] -= np.multiply.outer(rows, last)
-    W[-1] = tau * last
+        W[first : first + rows.size] -= np.multiply.outer(rows, spread)
 
 
 def shift_scores(W: Array, shift: Array) -> Array:

@@ -106,8 +106,7 @@ MATRIX = (
         ),
         (
             {"ant": "insect", "cat": "insect"},
-            "margins is a tree without the class 'bee'; give it a parent, such as "
-            "{'bee': 'root'}.",
+            "margins is a tree without the class 'bee'; give it a parent, such as {'bee': 'root'}.",
         ),
         (
             TREE | {"dog": "animal"},

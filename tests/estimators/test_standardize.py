@@ -6,41 +6,15 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from estimators.columns import EXACT, VARIES, badly_scaled, on_dense_copies, scaled
 from sklearn.preprocessing import StandardScaler
 
 from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.errors import ModelFormatError
 from dask_mcsvm.formulations import FORMULATIONS
-
-EXACT: dict[str, Any] = {"C": 0.3, "tol": 1e-9, "max_epochs": 20_000, "random_state": 0}
-VARIES = np.arange(9) != 3  # one column is constant
-
-
-def badly_scaled(k: int = 4, n: int = 120, d: int = 9, seed: int = 0) -> tuple[Any, Any, Any]:
-    """Overlapping classes, half of the entries zero, columns of unlike scales, one constant."""
-    rng = np.random.default_rng(seed)
-    y = rng.permutation(np.arange(n) % k)
-    X = rng.normal(size=(n, d)) + rng.normal(size=(k, d))[y] + 1
-    X[rng.random((n, d)) < 0.5] = 0
-    X *= 10.0 ** rng.integers(-3, 4, size=d)
-    X[:, 3] = 7.0
-    return X, y, rng.random(n) + 0.2
-
-
-def scaled(X: Any, w: Any, standardize: Any) -> Any:
-    with np.errstate(invalid="ignore"):  # its variance of a constant column may be below zero
-        return StandardScaler(with_mean=standardize is True).fit(X, sample_weight=w).transform(X)
-
-
-def on_dense_copies(model: LinearMCSVC, X: Any, y: Any, w: Any) -> LinearMCSVC:
-    """The same estimator, fitted to what StandardScaler makes of X."""
-    plain = LinearMCSVC(**model.get_params()).set_params(standardize=False, checkpoint=None)
-    plain.set_params(solver="auto", solver_options=None, memory_limit=None, scratch=None)
-    return plain.fit(scaled(X, w, model.standardize), y, w)
 
 
 def agrees(model: LinearMCSVC, dense: LinearMCSVC, X: Any, w: Any) -> None:
@@ -158,29 +132,6 @@ def test_other_values_are_refused(value: Any) -> None:
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         LinearMCSVC(standardize=value).fit(X, y)
-
-
-def test_rows_that_are_read_chunk_by_chunk_are_refused() -> None:
-    X, y, w = badly_scaled()
-    rows = da.from_array(X, chunks=(50, -1))
-    message = (
-        "standardize works on rows in memory with solver='sdm' or 'splitting', but {}; leave it "
-        "out, or scale the rows before."
-    )
-    model = LinearMCSVC(standardize="scale", tol=1e-2)
-    with pytest.raises(ValueError, match=re.escape(message.format("X is read chunk by chunk"))):
-        model.fit(rows, y, w)
-    early = LinearMCSVC(standardize=True, formulation="ovr", solver="early_shrink")
-    with pytest.raises(ValueError, match=re.escape(message.format("solver is 'early_shrink'"))):
-        early.fit(X, y, w)
-    message = (
-        "certify takes rows in memory where the fit had standardize, but X is read chunk by chunk; "
-        "pass X.compute()."
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        model.fit(X, y, w).certify(rows, y, w)
-    assert (model.certain(rows).compute() == model.certain(X)).all()
-    assert (model.predict(rows).compute() == model.predict(X)).all()
 
 
 def test_a_class_of_weight_zero_counts_for_no_mean() -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally
 from dask_mcsvm.solvers.kernels.rows import read_only
+from dask_mcsvm.solvers.kernels.standard_rows import settle_mean, summing
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.sweeps import Scratch
@@ -136,12 +137,13 @@ def clip_step(
     if average is not None:
         W -= average.move.astype(W.dtype)[:, None]
         tally = tally.plus((average.rise * (visit.groups[0] == 0), 0.0, 0))
-    data = placed(rows, classes).data(tau)
+    data = placed(rows, classes).data(tau, W)
     loss = LOSSES[formulation](classes.size)
     done = clip_visit(
         loss, data, visit.order(data.y.size), W, side.alpha, side.rest, visit.patience,
         scratch_for(W),
     )  # fmt: skip
+    settle_mean(data.rows, W)
     return GroupWeights(W, tally.plus(done)), side
 
 
@@ -158,7 +160,9 @@ def add_chunk(
     W = weights.W.copy()
     data = placed(rows, classes).data(tau)
     loss = LOSSES[formulation](classes.size)
-    linear = add_clip_weights(loss, data, read_only(rows.C), duals.alpha, W, scratch_for(W))
+    with summing(data.rows, data.tau, W) as (x, one):
+        data = data._replace(rows=x, tau=one)
+        linear = add_clip_weights(loss, data, read_only(rows.C), duals.alpha, W, scratch_for(W))
     return GroupWeights(W, weights.tally.plus((linear, 0.0, 0)))
 
 

@@ -18,6 +18,7 @@ from dask_mcsvm.formulations import Tally
 from dask_mcsvm.formulations.margins import cut, margin_rows
 from dask_mcsvm.solvers.kernels.certify import weights_block
 from dask_mcsvm.solvers.kernels.rows import read_only
+from dask_mcsvm.solvers.kernels.standard_rows import beside, settle_mean, summing, with_scores_of
 from dask_mcsvm.solvers.kernels.steps import WW
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.initial_duals import fresh_classes
@@ -92,6 +93,9 @@ def solve_pair(
     trade = Trade(theta, all_bias(groups))
     average, k = duals.average.copy(), W.shape[1]
     tables = load_rows(groups, duals, rows, classes, tau, theta, meeting.step, average)
+    centred = with_scores_of(tables[0].data.rows, W)
+    for table in tables:
+        table.data = table.data._replace(rows=beside(table.data.rows, centred))
     shift, scratch = np.empty(0, W.dtype), make_scratch(k, W.dtype)
     done, visited = Tally(), 0
     trade.open(W)
@@ -108,6 +112,7 @@ def solve_pair(
             done = done.plus((found.gain, found.violation, found.work))
             visited += order.size
     trade.close(W)
+    settle_mean(tables[0].data.rows, W)
     tally = (done.gain + trade.owed, done.violation, done.work)
     return collect(groups, duals, tables, W, trade.bias, average, tally, meeting)
 
@@ -323,10 +328,11 @@ def add_lists(
     data, k = rows.data(tau), sum(sizes)
     alpha = alpha_of(pieces, sizes, data.C.dtype)
     scratch = make_scratch(k, data.C.dtype)
-    linear: float = weights_block(
-        WW(k), data.rows, data.y, read_only(rows.C), data.tau, data.margins, alpha, 0, k, W,
-        np.empty(0), scratch,
-    )  # fmt: skip
+    with summing(data.rows, data.tau, W) as (x, one):
+        linear: float = weights_block(
+            WW(k), x, data.y, read_only(rows.C), one, data.margins, alpha, 0, k, W,
+            np.empty(0), scratch,
+        )  # fmt: skip
     return linear
 
 

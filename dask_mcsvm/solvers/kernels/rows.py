@@ -80,7 +80,8 @@ def as_rows(X):
         row = np.empty((1, X.shape[1]), X.dtype)
         return StandardRows(read_only(X.X), read_only(X.mean), read_only(X.inverse), row)
     if isinstance(X, CentredCsr):
-        return CentredRows(as_rows(X.X), read_only(X.common), X.far, np.empty(0), np.empty(0))
+        spare = np.empty(0), np.empty(0)
+        return CentredRows(as_rows(X.X), read_only(X.common), X.far, read_only(X.shift), *spare)
     if not sp.issparse(X):
         return read_only(X)
     return (

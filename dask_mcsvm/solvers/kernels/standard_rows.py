@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from dask_mcsvm.solvers.standardized import centre_weights, lower_weights, shift_scores
 
 from .jit import bare_part
 
@@ -27,6 +31,7 @@ class CentredRows(NamedTuple):
     csr: tuple[np.ndarray, np.ndarray, np.ndarray]
     common: np.ndarray  # (n,) float64, c_i
     far: float  # |m|²
+    shift: np.ndarray  # (d,) float64, m
     spread: np.ndarray  # (k,) float64, Σ B(alpha_i) that W lacks m times
     level: np.ndarray  # (k,) float64, m·w_m
 
@@ -43,6 +48,45 @@ def with_weights(rows, spread, level):
     if isinstance(rows, CentredRows):
         return rows._replace(spread=spread, level=level)
     return rows
+
+
+def with_scores_of(rows, W):
+    """Centred rows for visits and certificates of W (d + 1, k); all others as they are."""
+    if not isinstance(rows, CentredRows):
+        return rows
+    return with_weights(rows, np.zeros(W.shape[1]), shift_scores(W, rows.shift))
+
+
+def beside(rows, others):
+    """Centred rows whose visits and those of ``others`` change the scores of the same W."""
+    if not isinstance(rows, CentredRows):
+        return rows
+    return with_weights(rows, others.spread, others.level)
+
+
+def settle_mean(rows, W):
+    """Give W (d + 1, k), in place, what visits of centred rows kept apart from it [STD-W]."""
+    if isinstance(rows, CentredRows):
+        lower_weights(W, rows.shift, rows.spread)
+        rows.spread[:] = 0.0
+
+
+@contextmanager
+def summing(rows, tau, *sums: np.ndarray) -> Iterator[tuple[Any, Any]]:
+    """Rows and constant for kernels that add them, times factors, to ``sums`` (d + 1, ...).
+
+    When that is done, the sums are those of the centred rows.
+    """
+    if not isinstance(rows, CentredRows):
+        yield rows, tau
+        return
+    before = [W[-1:].copy() for W in sums if W.size]
+    for W in sums:
+        W[-1:] = 0
+    yield uncentred(rows, tau)
+    for W, last in zip((W for W in sums if W.size), before, strict=True):
+        centre_weights(W, rows.shift, float(tau))
+        W[-1:] += last
 
 
 def uncentred(rows, tau):

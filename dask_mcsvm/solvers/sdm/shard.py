@@ -20,6 +20,7 @@ from dask_mcsvm.solvers.kernels.certify import examine, weights_block
 from dask_mcsvm.solvers.kernels.dual_variables import SparseAlpha, compact_alpha, gather_alpha
 from dask_mcsvm.solvers.kernels.jit import kernel
 from dask_mcsvm.solvers.kernels.rows import read_only
+from dask_mcsvm.solvers.kernels.standard_rows import settle_mean, summing, with_scores_of
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 
 from .change import Change, find_change, square_of
@@ -179,8 +180,10 @@ def solve_step(
     instead of one.
     """
     W, shift = before.copy(), common_part(before, formulation)
+    data = data._replace(rows=with_scores_of(data.rows, W))
     table = lay_table(shard, data)
     done, moved = visit_rows(table, W, shift, order, formulation, intercept, visits, span)
+    settle_mean(data.rows, W)
     change, along = find_change(before, W, shift, features, d)
     square = square_of(*change, W.shape[1])
     # The rise of the local dual is linear - <W, change> - 1/2 |change|^2.
@@ -276,10 +279,11 @@ def shard_columns(
     part of the dual objective that is linear in alpha, of all classes.
     """
     loss, scratch = LOSSES[formulation](k), make_scratch(k, data.C.dtype)
-    linear: float = weights_block(
-        loss, data.rows, data.y, read_only(C), data.tau, data.margins, shard.alpha,
-        first, first + W.shape[1], W, shift, scratch,
-    )  # fmt: skip
+    with summing(data.rows, data.tau, W, shift) as (rows, tau):
+        linear: float = weights_block(
+            loss, rows, data.y, read_only(C), tau, data.margins, shard.alpha,
+            first, first + W.shape[1], W, shift, scratch,
+        )  # fmt: skip
     return linear
 
 
@@ -287,6 +291,7 @@ def examine_shard(
     shard: Shard, data: Data, C: np.ndarray, W: np.ndarray, formulation: str
 ) -> tuple[Shard, float]:
     """Loss and gap of every row at W in float64; returns the shard and Σ C_i loss_i."""
+    data = data._replace(rows=with_scores_of(data.rows, W))
     seen = np.empty_like(shard.seen)
     loss, scratch = LOSSES[formulation](W.shape[1]), make_scratch(W.shape[1], W.dtype)
     examine(

@@ -7,9 +7,11 @@ change need not be kept apart from it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.solvers.kernels.standard_rows import beside, settle_mean, with_scores_of
 from dask_mcsvm.solvers.row_block import RowBlock
 from dask_mcsvm.solvers.sdm.intercept import SoftIntercept, fall
 from dask_mcsvm.solvers.sdm.shard import (
@@ -31,6 +33,7 @@ class OwnWeights:
     def __init__(self, weights: Weights, how: How) -> None:
         self.before, self.how, self.W = weights, how, weights.W.copy()
         self.shift = common_part(self.W, how.formulation)
+        self.rows: Any = None  # the first ones laid out: centred rows have scores in common
         self.intercept = SoftIntercept(how.rho, self.W.shape[1])
         self.intercept.own, self.intercept.pull = weights.own, weights.pull
         self.dual, self.gaps = weights.dual, weights.gaps.copy()
@@ -38,7 +41,10 @@ class OwnWeights:
 
     def lay(self, rows: RowBlock, shard: Shard) -> Table:
         """A block laid out for visits."""
-        return lay_table(own_copy(shard), soft_data(rows, self.how))
+        data = soft_data(rows, self.how)
+        if self.rows is None:
+            self.rows = with_scores_of(data.rows, self.W)
+        return lay_table(own_copy(shard), data._replace(rows=beside(data.rows, self.rows)))
 
     def visit(self, table: Table, order: Array) -> None:
         """Visit ``order``; W and what lies on the table are changed."""
@@ -62,6 +68,7 @@ class OwnWeights:
         if self.shift.size:
             self.W[:-1] += self.shift[:-1, None]
             self.shift[:-1] = 0
+        settle_mean(self.rows, self.W)
         own, sums = self.intercept.own, self.before.sums.copy()
         # Only the total is kept until the next certificate, not its part that is linear in alpha.
         was = self.before.own

@@ -21,7 +21,7 @@ from dask.task_spec import Task, TaskRef
 from dask_mcsvm.data.lazy_source import LazySource
 from dask_mcsvm.data.rows import Graph, Key, row_blocks
 from dask_mcsvm.errors import CheckpointError, ClusterLostError, FitInterrupted, WorkersKilledError
-from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally, relative_gap
+from dask_mcsvm.formulations import FORMULATIONS, Bounds, Standardization, Tally, relative_gap
 from dask_mcsvm.formulations.margins import EQUAL, Margins, fingerprint, toy_margins
 from dask_mcsvm.graphs.model_files import file_widths, read_weights, write_weights
 from dask_mcsvm.graphs.path import can_rescale, load_rescaled
@@ -121,6 +121,7 @@ class DaskProblem:
             "tau": self.tau,
             "factors": (self.C * source.factors).tolist(),
             "margins": fingerprint(self.margins),
+            "standardize": None if source.columns is None else source.columns.centred,
         }
 
 
@@ -128,7 +129,8 @@ def refuse_other(
     meta: dict[str, Any], problem: DaskProblem, plan: DaskPlan, seed: int | None
 ) -> None:
     """An error if a checkpoint is of other data or other parameters."""
-    was, now = {"margins": "", **meta["identity"]}, problem.identity()  # older ones name none
+    # Older ones name none.
+    was, now = {"margins": "", "standardize": None, **meta["identity"]}, problem.identity()
     for name in ("rows", "columns", "checksums"):
         if was[name] != now[name]:
             raise CheckpointError(
@@ -141,11 +143,12 @@ def refuse_other(
                 f"the checkpoint was written with another {name} ({was[name]!r:.60}); pass the "
                 "same parameters, or another checkpoint path."
             )
-    if was["margins"] != now["margins"]:
-        raise CheckpointError(
-            "the checkpoint was written with other margins; pass the same parameters, or another "
-            "checkpoint path."
-        )
+    for name, found in (("margins", "other margins"), ("standardize", "another standardize")):
+        if was[name] != now[name]:
+            raise CheckpointError(
+                f"the checkpoint was written with {found}; pass the same parameters, or another "
+                "checkpoint path."
+            )
     if decisive(meta["plan"]) != decisive(plan.to_json()):
         raise CheckpointError(
             f"the checkpoint was written by another plan (solver {meta['plan']['solver']!r}); pass "
@@ -323,9 +326,12 @@ class DaskRun(Run):
     def _prepare(self, plan: DaskPlan, run_id: str) -> Solver:
         """Have kernels compiled, and rows held if they take only a part of the workers' memory."""
         problem, is_sparse = self.problem, self.problem.source.is_sparse
+        columns = toy_columns(problem.source)
         self.runner.prepare(
-            warm_name(plan, margins=problem.margins, is_sparse=is_sparse),
-            partial(warm_up, plan, kind=type(problem.margins), is_sparse=is_sparse),
+            warm_name(plan, margins=problem.margins, is_sparse=is_sparse, columns=columns),
+            partial(
+                warm_up, plan, kind=type(problem.margins), is_sparse=is_sparse, columns=columns
+            ),
         )
         rows = problem.source.rows(problem.C, tau=problem.tau, run=run_id, margins=problem.margins)
         graphs: Solver = solver_at(plan.solver, ON_DASK).make(plan, rows, self.seed, run_id)
@@ -435,9 +441,24 @@ def weights_of(block: Any) -> Any:
 # A fit of a few rows that calls every kernel of a plan, for workers to compile them ---------------
 
 
-def warm_name(plan: DaskPlan, *, is_sparse: bool, margins: Margins = EQUAL) -> str:
+def toy_columns(source: LazySource) -> Standardization | None:
+    """What makes rows of three features of the kind that the rows of a fit are."""
+    given = source.columns
+    if given is None or (source.is_sparse and not given.centred):  # CSR like any other
+        return None
+    return Standardization(np.zeros(3), np.ones(3), True)
+
+
+def warm_name(
+    plan: DaskPlan,
+    *,
+    is_sparse: bool,
+    margins: Margins = EQUAL,
+    columns: Standardization | None = None,
+) -> str:
     """Plans of the same name call the same kernels."""
     rows, alpha = "csr" if is_sparse else "dense", "lists" if keeps_lists(plan) else "array"
+    rows = rows if columns is None else f"standardized-{rows}"
     side = "steps" if plan.solver == "shards" and plan.blocks > 1 else "whole"
     parts = [plan.solver, plan.formulation, plan.dtype, rows, alpha, side]
     return "-".join(parts if margins == EQUAL else [*parts, type(margins).__name__])
@@ -449,7 +470,13 @@ def keeps_lists(plan: DaskPlan) -> bool:
     return has_lists(plan.formulation, n, plan.k, np.dtype(plan.dtype).itemsize)
 
 
-def warm_up(plan: DaskPlan, *, is_sparse: bool, kind: type = tuple) -> None:
+def warm_up(
+    plan: DaskPlan,
+    *,
+    is_sparse: bool,
+    kind: type = tuple,
+    columns: Standardization | None = None,
+) -> None:
     """One epoch and one certificate of a plan like this one, in this thread."""
     k = DENSE_CLASSES + 1 if keeps_lists(plan) else 4
     X = np.eye(k, 3, dtype=plan.dtype)
@@ -458,6 +485,7 @@ def warm_up(plan: DaskPlan, *, is_sparse: bool, kind: type = tuple) -> None:
     rows = row_blocks(
         *([delayed(part)] * chunks for part in chunk), sizes=(k,) * chunks, n_features=3,
         n_classes=k, dtype=plan.dtype, tau=1.0, run="warm", margins=toy_margins(kind, k),
+        columns=columns,
     )  # fmt: skip
     halves = tuple(range(0, k, 2)), tuple(range(1, k, 2))
     toy = replace(
