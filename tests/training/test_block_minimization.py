@@ -66,6 +66,16 @@ def test_it_reaches_the_optimum_of_the_reference(formulation, little_memory, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_columns_of_lee_lin_wahba_sum_to_zero_also_far_from_the_optimum():
+    """Its primal is that of such columns, and float32 visits leave sums of another size."""
+    source = source_of(n=300, block_rows=75, dtype="float32")
+    fit = train_block_minimization(
+        source, formulation="lee_lin_wahba", C=1e3, tau=1.0, tol=0, max_epochs=1
+    )
+    sums, sizes = fit.W.sum(axis=1, dtype=float), np.abs(fit.W).sum(axis=1, dtype=float)
+    assert (np.abs(sums) <= np.finfo(np.float32).eps * sizes).all()
+
+
 def test_a_dataset_gives_what_the_local_solver_gives(tmp_path, monkeypatch):
     monkeypatch.setattr(budget_module, "FIXED", 0)
     X, y = rows_and_labels(n=400, csr=True, dtype="float32")

@@ -205,6 +205,8 @@ class BlockMinimization(Run):
         """
         exact, shift, linear = *self._zeros(), 0.0
         loss, stored = 0.0, 0.0
+        if shift.size:  # the primal is that of centred columns, and float32 leaves none centred
+            centre_columns(self.weights.W)
         gaps = self.weights.gaps.copy()
         for b, rows in self._rows(range(self.n_blocks), Meter(self.n)):
             shard = self.shards.get(b)
