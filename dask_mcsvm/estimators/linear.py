@@ -18,12 +18,13 @@ from dask_mcsvm.data.validation import (
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
 from dask_mcsvm.estimators._certain import weights_square
-from dask_mcsvm.estimators._certificate import Trained, raw_weights
+from dask_mcsvm.estimators._certificate import Trained, feature_weights, raw_weights
 from dask_mcsvm.estimators._delayed import DelayedFit, fit_span, graph_of_epoch, runs_on_dask
 from dask_mcsvm.estimators._fits import Posed, pose, standardization_of
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._probability import find_temperature
+from dask_mcsvm.estimators._prune import density_of
 from dask_mcsvm.estimators._settings import (
     Settings,
     plan_for,
@@ -417,14 +418,15 @@ class LinearMCSVC(
             self.__dict__.pop(stale, None)
         self.__dict__.update(features)
         self.classes_ = classes
-        W, offset = raw_weights(fit.W[:d], trained.columns)
+        W, bias = feature_weights(fit.W, d)
+        W, offset = raw_weights(W, trained.columns)
         self.coef_ = W.T  # a view: the solver's layout is also the best for predict
-        self.intercept_ = trained.tau * np.asarray(fit.W[d], np.float64) + offset
+        self.intercept_ = trained.tau * bias + offset
         if trained.columns is not None:
             self.mean_, self.scale_ = trained.columns.mean, trained.columns.scale
         self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
         self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
-        self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)
+        self.density_ = density_of(self.coef_)
         self.dual_density_ = fit.dual_density
         self.plan_, self.solver_ = plan, fit.solver or plan.solver
         if temperature is not None:

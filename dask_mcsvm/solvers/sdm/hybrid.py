@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import scipy.sparse as sp
 
 from dask_mcsvm.solvers.kernels.hybrid_certify import count_duals, put_columns, sort_duals
 from dask_mcsvm.solvers.kernels.hybrid_weights import (
     MORE,
-    MORE_ROWS,
     ROOMS,
-    ROWS,
-    USED,
     Hybrid,
     clear_weights,
     count_classes,
@@ -73,17 +72,25 @@ class HybridWeights:
     def make_room(self) -> None:
         """What a kernel found lacking, and a share of what there is."""
         W = self.lists
-        if W.counts[MORE]:
-            size = int(W.counts[USED] + W.counts[MORE] + W.counts[USED] // GROWTH)
-            for pool in (W.classes, W.values):
-                pool.resize(size, refcheck=False)
-        if W.counts[MORE_ROWS]:
+        used, rows, more, more_rows = W.counts.tolist()
+        if more:
+            self._resize(used + more + used // GROWTH, W.classes, W.values)
+        if more_rows:
             last = W.dense[-1].copy()
-            used = int(W.counts[ROWS])
-            rows = 1 + used + int(W.counts[MORE_ROWS]) + used // GROWTH
-            W.dense.resize((rows, last.size), refcheck=False)
+            self._resize(1 + rows + more_rows + rows // GROWTH, W.dense)
             W.dense[-1] = last
         W.counts[MORE:] = 0
+
+    def _resize(self, size: int, *pools: np.ndarray) -> None:
+        added = sum(size * math.prod(pool.shape[1:]) * pool.itemsize - pool.nbytes for pool in pools)
+        if self.limit is not None and self.nbytes + added > self.limit:
+            raise MemoryError(
+                f"W takes {self.nbytes + added:,} bytes as lists, more than memory_limit="
+                f"{self.limit}; raise memory_limit, or pass "
+                "dask.array.from_array(X, chunks=(10_000, -1))."
+            )
+        for pool in pools:
+            pool.resize((size, *pool.shape[1:]), refcheck=False)
 
     def take_duals(self, loss, data, C, alpha, scratch) -> tuple[float, float]:
         """Become W(alpha); returns the dual's linear part and ‖W‖², in float64."""
