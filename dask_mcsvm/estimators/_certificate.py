@@ -13,6 +13,7 @@ from dask_mcsvm.data.validation import TrainingSet, is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.formulations import FORMULATIONS, Standardization, relative_gap
 from dask_mcsvm.formulations.margins import EQUAL, Margins
+from dask_mcsvm.solvers.sparse_weights import SparseWeights
 from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import HYBRID_CLASSES, Problem, certify_primal
 
@@ -192,23 +193,16 @@ def listed_weights(
     formulation: str,
     tau: float,
     columns: Standardization | None = None,
-) -> sp.csc_array:
-    """The same as `weights_of`, a CSC; ``columns`` are not centred."""
+) -> SparseWeights:
+    """The same as `weights_of` of a sparse coef; ``columns`` are not centred."""
     del formulation  # none whose columns sum to zero
-    W = coef.T.tocsc() if columns is None else coef.T.tocsc(copy=True)
+    W = sp.csc_array(coef.T, copy=columns is not None)
     if columns is not None:
-        W.data *= columns.scale[W.indices]
-    bias = bias_of(intercept, tau).astype(coef.dtype)
-    W = sp.csc_array(sp.vstack([W, sp.csc_array(bias[None])], format="csc"))
-    W.sum_duplicates()
-    return W
-
-
-def feature_weights(W: Any, d: int) -> tuple[Any, npt.NDArray[np.float64]]:
-    """The weights (d, k) of a trained W (d + 1, k), and those (k,) of the constant feature."""
-    if sp.issparse(W):
-        return W[:d], W[[d]].toarray()[0].astype(np.float64)
-    return W[:d], np.asarray(W[d], np.float64)
+        W.data = W.data * columns.scale[W.indices]
+    if not W.has_canonical_format:
+        W = W.copy()  # it may be the user's
+        W.sum_duplicates()
+    return SparseWeights(W, bias_of(intercept, tau))
 
 
 def raw_weights(W: Any, columns: Standardization | None) -> tuple[Any, Any]:
@@ -218,7 +212,7 @@ def raw_weights(W: Any, columns: Standardization | None) -> tuple[Any, Any]:
     """
     if columns is None:
         return W, 0.0
-    if sp.issparse(W):  # a CSC, whose rows are not centred
+    if sp.issparse(W):  # CSC; the rows are not centred
         W.data /= columns.scale[W.indices]
         return W, 0.0
     if is_lazy(W):  # files keep those of standardized rows

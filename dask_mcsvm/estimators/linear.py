@@ -18,7 +18,7 @@ from dask_mcsvm.data.validation import (
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
 from dask_mcsvm.estimators._certain import weights_square
-from dask_mcsvm.estimators._certificate import Trained, feature_weights, raw_weights
+from dask_mcsvm.estimators._certificate import Trained, raw_weights
 from dask_mcsvm.estimators._delayed import DelayedFit, fit_span, graph_of_epoch, runs_on_dask
 from dask_mcsvm.estimators._fits import Posed, pose, standardization_of
 from dask_mcsvm.estimators._model import LinearModel
@@ -38,6 +38,7 @@ from dask_mcsvm.estimators._shown import Shown, printed
 from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.estimators.files import ModelFile
 from dask_mcsvm.formulations import moments
+from dask_mcsvm.solvers.sparse_weights import split_weights
 from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import Fit
 
@@ -410,7 +411,6 @@ class LinearMCSVC(
         temperature: float | None,
     ) -> None:
         """Set the fitted attributes, all at the end: a fit that fails has changed none."""
-        d = features["n_features_in_"]
         stale_names = (
             "feature_names_in_", "temperature_", "mean_", "scale_", "_alpha", "notes_", "_versions",
         )  # fmt: skip
@@ -418,7 +418,7 @@ class LinearMCSVC(
             self.__dict__.pop(stale, None)
         self.__dict__.update(features)
         self.classes_ = classes
-        W, bias = feature_weights(fit.W, d)
+        W, bias = split_weights(fit.W)
         W, offset = raw_weights(W, trained.columns)
         self.coef_ = W.T  # a view: the solver's layout is also the best for predict
         self.intercept_ = trained.tau * bias + offset

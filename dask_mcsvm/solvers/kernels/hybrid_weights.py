@@ -279,11 +279,8 @@ def clear_weights(W):
 
 @kernel
 def count_classes(W):
-    """Weights that are not zero of each class, (k,) int64."""
+    """Weights that are not zero of each class, (k,) int64, the constant feature apart."""
     counts = np.zeros(W.dense.shape[1], np.int64)
-    last = W.dense.shape[0] - 1
-    for m in range(counts.size):
-        counts[m] = W.dense[last, m] != 0
     for j in range(W.size.size):
         if W.size[j] == DENSE:
             for m in range(W.dense.shape[1]):
@@ -298,7 +295,7 @@ def count_classes(W):
 
 @kernel
 def list_by_class(W, indptr, features, values):
-    """Write the nonzeros of W class by class, features ascending: a CSC."""
+    """Write the weights that are not zero class by class, features ascending: a CSC (d, k)."""
     place = indptr[:-1].copy()
     for j in range(W.size.size):
         if W.size[j] == DENSE:
@@ -315,22 +312,13 @@ def list_by_class(W, indptr, features, values):
                     features[place[m]] = j
                     values[place[m]] = W.values[t]
                     place[m] += 1
-    last = W.dense.shape[0] - 1
-    for m in range(place.size):
-        if W.dense[last, m] != 0:
-            features[place[m]] = W.size.size
-            values[place[m]] = W.dense[last, m]
 
 
 @kernel
 def put_classes(W, m, indptr, features, values):
-    """Put the columns m.. of a CSC into W until there may be no room; returns the next one."""
-    last = W.dense.shape[0] - 1
+    """Put the columns m.. of a CSC (d, k) into W until there may be no room; returns the next."""
     while m < indptr.size - 1:
         begin, end = indptr[m], indptr[m + 1]
-        if begin < end and features[end - 1] == W.size.size:
-            end -= 1
-            W.dense[last, m] = values[end]
         if not hybrid_has_room(features, begin, end, W, 1):
             break
         for p in range(begin, end):

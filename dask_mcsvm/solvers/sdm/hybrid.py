@@ -18,10 +18,11 @@ from dask_mcsvm.solvers.kernels.hybrid_weights import (
     list_by_class,
     put_classes,
 )
+from dask_mcsvm.solvers.sparse_weights import SparseWeights
 
 #: A feature of more than k / SHARE classes has a dense row. Memory would have it at k / 2; what
 #: decides is that a weight of a list takes as long as several of a dense row.
-SHARE = 16
+SHARE = 8
 #: Pools grow by this share of themselves. They are moved by the system without a copy where it can.
 GROWTH = 8
 #: Variables that are put in the order of classes at a time.
@@ -120,28 +121,30 @@ class HybridWeights:
             first = last
         return linear, float(squares.sum())
 
-    def take_weights(self, W: sp.csc_array) -> None:
-        """Become W (d + 1, k)."""
+    def take_weights(self, W: SparseWeights) -> None:
+        """Become W."""
         clear_weights(self.lists)
-        m = 0
-        while m < W.shape[1]:
+        columns, m = W.columns, 0
+        while m < columns.shape[1]:
             self.make_room()
-            m = put_classes(self.lists, m, W.indptr, W.indices, W.data)
+            m = put_classes(self.lists, m, columns.indptr, columns.indices, columns.data)
+        self.dense[-1] = W.last
 
     def square_sum(self) -> float:
         """‖W‖² in float64."""
         return float(hybrid_square_sum(self.lists))
 
-    def to_csc(self) -> sp.csc_array:
-        """W (d + 1, k) class by class."""
+    def weights(self) -> SparseWeights:
+        """W class by class."""
         indptr = np.concatenate([[0], np.cumsum(count_classes(self.lists))])
         total = int(indptr[-1])
         features, values = np.empty(total, np.int32), np.empty(total, self.dtype)
         list_by_class(self.lists, indptr, features, values)
         if total <= np.iinfo(np.int32).max:  # SciPy widens the indices to what this is
             indptr = indptr.astype(np.int32)
-        shape = (self.lists.start.size + 1, indptr.size - 1)
-        return sp.csc_array((values, features, indptr), shape=shape)
+        shape = (self.lists.start.size, indptr.size - 1)
+        columns = sp.csc_array((values, features, indptr), shape=shape)
+        return SparseWeights(columns, self.dense[-1].copy())
 
 
 def working_space(longest: int, k: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:

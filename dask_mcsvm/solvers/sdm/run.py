@@ -9,7 +9,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.formulations.margins import EQUAL
@@ -34,6 +33,7 @@ from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, square_norms
 from dask_mcsvm.solvers.kernels.standard_rows import own_rows, uncentred, with_weights
 from dask_mcsvm.solvers.kernels.steps import LOSSES
 from dask_mcsvm.solvers.kernels.weights import Shared
+from dask_mcsvm.solvers.sparse_weights import SparseWeights
 from dask_mcsvm.solvers.standardized import centre_weights, shift_of, shift_scores
 
 from .hybrid import HybridWeights
@@ -176,10 +176,8 @@ class SequentialDual:
         return self.hybrid.dense if self.hybrid else self._own_rows(self.all_W, 0)
 
     def weights(self) -> Any:
-        """W as the certificate left it: (d + 1, k), an array or a CSC."""
-        if self.hybrid is None:
-            return self.W
-        return self.hybrid.to_csc()
+        """W as the certificate left it, (d + 1, k); no array of it is made where it is hybrid."""
+        return self.hybrid.weights() if self.hybrid else self.W
 
     @property
     def shift(self) -> np.ndarray:
@@ -464,8 +462,8 @@ class SequentialDual:
 
 
 def primal_of(X, y, C, W, *, formulation, tau, n_jobs=1, margins=EQUAL):
-    """P(W) in float64 of given weights (d + 1, k); of a CSC without a dense copy."""
-    is_listed = sp.issparse(W)
+    """P(W) in float64 of given weights (d + 1, k), an array or `SparseWeights`."""
+    is_listed = isinstance(W, SparseWeights)
     run = SequentialDual(
         X, y, C, n_classes=W.shape[1], formulation=formulation, tau=tau, seed=0, n_jobs=n_jobs,
         margins=margins, weights="hybrid" if is_listed else "dense",

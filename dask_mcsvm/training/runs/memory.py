@@ -103,7 +103,7 @@ class MemoryRun(Run):
 
 
 def certify_primal(problem: Problem, W: Any, n_jobs: int = 1) -> float:
-    """P(W) in float64; W (d + 1, k) is an array, or a CSC of which no array is made."""
+    """P(W) in float64; W (d + 1, k) is an array, or `SparseWeights` of which none is made."""
     from dask_mcsvm.solvers.sdm.run import primal_of
 
     primal: float = primal_of(
