@@ -248,6 +248,7 @@ def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Set
         scale=row_scale(X, float(np.mean(C))) if wants_scale else None,
         is_centred=isinstance(X, CentredCsr),
         memory_limit=settings.memory_limit,
+        has_intercept=settings.tau != 0,
     )
 
 

@@ -59,7 +59,7 @@ def splitting_pays(n: int, d: int, k: int, scale: RowScale | None) -> str | None
 
 
 def refuses_hybrid(is_sparse: bool, formulation: str) -> str | None:
-    """Why W cannot be hybrid; None where it can."""
+    """What a hybrid W is not for; None where it can be."""
     if not is_sparse:
         return "rows that are dense, or centred"
     if FORMULATIONS[formulation].columns_sum_to_zero:
@@ -76,8 +76,9 @@ def choose_weights(
     dense_bytes: int,
     refused: str | None,
     memory_limit: int | None,
+    is_full: bool,
 ) -> tuple[str, str]:
-    """The layout of W, and why."""
+    """The layout of W, and why; ``is_full`` says that most weights will not be zero."""
     is_large = memory_limit is not None and dense_bytes > memory_limit
     size = f"{dense_bytes / 2**20:,.1f} MiB"
     if asked == "hybrid" and refused:
@@ -94,7 +95,7 @@ def choose_weights(
         return asked, "asked for"
     if is_large:
         return "hybrid", f"as an array {size}, more than memory_limit"
-    if refused is None and k >= HYBRID_CLASSES:
+    if refused is None and k >= HYBRID_CLASSES and not is_full:
         density = min(1.0, WEIGHTS_PER_NONZERO * nnz / (d * k))
         if density <= HYBRID_DENSITY:
             return "hybrid", f"about {density:.1%} of {size} as an array"
@@ -171,6 +172,7 @@ def make_plan(
     scale: RowScale | None = None,
     is_centred: bool = False,
     memory_limit: int | None = None,
+    has_intercept: bool = True,
 ) -> Plan:
     """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose."""
     asked, row = solver, solver_at("sdm" if solver == "auto" else solver, IN_MEMORY)
@@ -187,13 +189,15 @@ def make_plan(
         if is_free and not is_sparse and not why and d <= SPLITTING_FEATURES:
             then = "splitting"
     by_newton = chosen == "splitting"
+    # Without an intercept each row of one-vs-rest pushes down nearly all classes by itself.
+    form = FORMULATIONS[formulation]
     refused = refuses_hybrid(is_sparse and not is_centred, formulation)
     if by_newton:
         refused = "solver='splitting'"
     weights, why_weights = choose_weights(
         settings.get("weights"), k=k, d=d, nnz=nnz,
         dense_bytes=(d + 1) * k * np.dtype(dtype).itemsize, refused=refused,
-        memory_limit=memory_limit,
+        memory_limit=memory_limit, is_full=not has_intercept and form.classes_are_independent,
     )  # fmt: skip
     return Plan(
         solver=chosen,

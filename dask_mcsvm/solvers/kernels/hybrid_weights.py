@@ -23,8 +23,9 @@ LEAST_ROOM = LANES
 ROOMS = 40
 #: More classes than these are found in a list by a look at all of it, instead of each by itself.
 FEW = 8
-#: Places of ``counts``: what is in use of the pool and of the dense rows, and what a visit lacked.
-USED, ROWS, MORE, MORE_ROWS = range(4)
+#: Places of ``counts``: what is in use of the pool and of the dense rows, how much of the pool no
+#: list has, and what a visit lacked of both.
+USED, ROWS, FREED, MORE, MORE_ROWS = range(5)
 
 
 class Hybrid(NamedTuple):
@@ -42,7 +43,7 @@ class Hybrid(NamedTuple):
     classes: np.ndarray  # (pool,) int32
     values: np.ndarray  # (pool,) float
     dense: np.ndarray  # (rows, k) float; the last row is that of the constant feature
-    counts: np.ndarray  # (4,) int64
+    counts: np.ndarray  # (5,) int64
     free: np.ndarray  # (ROOMS,) int64, in units of LEAST_ROOM; -1 where there is none
     limit: int  # classes of the longest list
     # Working space of one thread:
@@ -174,9 +175,9 @@ def put(W, j, m, value):
 
 @bare_kernel
 def number_of(room):
-    """Which of the rooms this is: 0 for the least."""
+    """The largest of the rooms LEAST_ROOM · 2^number that fits into this one."""
     number = 0
-    while LEAST_ROOM << number < room:
+    while LEAST_ROOM << (number + 1) <= room:
         number += 1
     return number
 
@@ -188,17 +189,19 @@ def give_back(W, j):
         number = number_of(W.room[j])
         W.classes[W.start[j]] = W.free[number]
         W.free[number] = W.start[j] // LEAST_ROOM
+        W.counts[FREED] += W.room[j]
 
 
 @bare_kernel
 def widen_list(W, j):
-    """Move the list of feature j to a block of twice the room."""
-    room = max(2 * W.room[j], LEAST_ROOM)
-    number = number_of(room)
+    """Move the list of feature j to the next larger room."""
+    number = number_of(W.room[j]) + 1 if W.room[j] > 0 else 0
+    room = LEAST_ROOM << number
     start = W.counts[USED]
     if W.free[number] >= 0:
         start = W.free[number] * LEAST_ROOM
         W.free[number] = W.classes[start]
+        W.counts[FREED] -= room
     else:
         W.counts[USED] += room
     before = W.start[j]
@@ -269,12 +272,43 @@ def hybrid_square_sum(W):
 
 @kernel
 def clear_weights(W):
-    """W = 0, the last row too; lists keep their room, and dense rows stay dense."""
+    """W = 0, the last row too; lists keep their room, dense rows stay so unless hardly filled."""
+    rows = 0
     for j in range(W.size.size):
         if W.size[j] != DENSE:
             W.size[j] = 0
-    W.dense[: W.counts[ROWS]] = 0
-    W.dense[W.dense.shape[0] - 1] = 0
+            continue
+        count = 0
+        for m in range(W.dense.shape[1]):
+            count += W.dense[W.start[j], m] != 0
+        if 2 * count > W.limit:
+            W.start[j] = rows
+            rows += 1
+        else:
+            W.start[j], W.size[j] = 0, 0
+    W.counts[ROWS] = rows
+    W.dense[:] = 0
+
+
+@kernel
+def tidy_lists(W, order):
+    """Move all lists, in the ``order`` of where they begin, next to each other.
+
+    Each keeps a quarter of its size to grow, where it has that.
+    """
+    used = 0
+    for j in order:
+        size, before = W.size[j], W.start[j]
+        if size == DENSE:
+            continue
+        room = (size + size // 4 + LEAST_ROOM - 1) // LEAST_ROOM * LEAST_ROOM
+        W.start[j], W.room[j] = used, min(room, W.room[j])
+        for t in range(size):
+            W.classes[used + t] = W.classes[before + t]
+            W.values[used + t] = W.values[before + t]
+        used += W.room[j]
+    W.counts[USED], W.counts[FREED] = used, 0
+    W.free[:] = -1
 
 
 @kernel

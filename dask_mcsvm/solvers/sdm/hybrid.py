@@ -11,12 +11,14 @@ from dask_mcsvm.solvers.kernels.hybrid_certify import count_duals, put_columns, 
 from dask_mcsvm.solvers.kernels.hybrid_weights import (
     MORE,
     ROOMS,
+    USED,
     Hybrid,
     clear_weights,
     count_classes,
     hybrid_square_sum,
     list_by_class,
     put_classes,
+    tidy_lists,
 )
 from dask_mcsvm.solvers.sparse_weights import SparseWeights
 
@@ -25,6 +27,8 @@ from dask_mcsvm.solvers.sparse_weights import SparseWeights
 SHARE = 8
 #: Pools grow by this share of themselves. They are moved by the system without a copy where it can.
 GROWTH = 8
+#: Lists are moved together instead where holes between them take this share of their pools.
+HOLES = 5
 #: Variables that are put in the order of classes at a time.
 SORTED = 2**22
 
@@ -43,7 +47,7 @@ class HybridWeights:
         record = np.zeros(d, [("start", "i8"), ("size", "i4"), ("room", "i4")])
         self.lists = Hybrid(
             record["start"], record["size"], record["room"], np.empty(0, np.int32),
-            np.empty(0, dtype), np.zeros((1, k), dtype), np.zeros(4, np.int64),
+            np.empty(0, dtype), np.zeros((1, k), dtype), np.zeros(5, np.int64),
             np.full(ROOMS, -1), max(1, k // SHARE), *working_space(longest, k, dtype),
         )  # fmt: skip
 
@@ -73,25 +77,32 @@ class HybridWeights:
     def make_room(self) -> None:
         """What a kernel found lacking, and a share of what there is."""
         W = self.lists
-        used, rows, more, more_rows = W.counts.tolist()
-        if more:
-            self._resize(used + more + used // GROWTH, W.classes, W.values)
+        _, rows, freed, more, more_rows = W.counts.tolist()
+        if more and freed > max(more, W.classes.size // HOLES):
+            tidy_lists(W, np.argsort(W.start, kind="stable"))
+        used = int(W.counts[USED])
+        if used + more > W.classes.size:
+            self._resize(used + more, used // GROWTH, W.classes, W.values)
         if more_rows:
             last = W.dense[-1].copy()
-            self._resize(1 + rows + more_rows + rows // GROWTH, W.dense)
+            self._resize(1 + rows + more_rows, rows // GROWTH, W.dense)
             W.dense[-1] = last
         W.counts[MORE:] = 0
 
-    def _resize(self, size: int, *pools: np.ndarray) -> None:
-        added = sum(size * math.prod(pool.shape[1:]) * pool.itemsize - pool.nbytes for pool in pools)
-        if self.limit is not None and self.nbytes + added > self.limit:
-            raise MemoryError(
-                f"W takes {self.nbytes + added:,} bytes as lists, more than memory_limit="
-                f"{self.limit}; raise memory_limit, or pass "
-                "dask.array.from_array(X, chunks=(10_000, -1))."
-            )
+    def _resize(self, size: int, more: int, *pools: np.ndarray) -> None:
+        """Pools of ``size``, and ``more`` if the limit has room for that."""
+        unit = sum(math.prod(pool.shape[1:]) * pool.itemsize for pool in pools)
+        others = self.nbytes - sum(pool.nbytes for pool in pools)
+        if self.limit is not None:
+            if others + size * unit > self.limit:
+                raise MemoryError(
+                    f"W takes {others + size * unit:,} bytes as lists, more than memory_limit="
+                    f"{self.limit}; raise memory_limit, or pass "
+                    "dask.array.from_array(X, chunks=(10_000, -1))."
+                )
+            more = min(more, (self.limit - others) // unit - size)
         for pool in pools:
-            pool.resize((size, *pool.shape[1:]), refcheck=False)
+            pool.resize((size + more, *pool.shape[1:]), refcheck=False)
 
     def take_duals(self, loss, data, C, alpha, scratch) -> tuple[float, float]:
         """Become W(alpha); returns the dual's linear part and ‖W‖², in float64."""

@@ -123,7 +123,6 @@ class SequentialDual:
         self.all_W = np.zeros((0 if self.hybrid else d + self.threads, k), dtype)
         has_shift = FORMULATIONS[formulation].columns_sum_to_zero
         self.all_shift = np.zeros(d + self.threads if has_shift else 0, dtype)
-        self.fresh = fresh_classes(formulation, self.n, k)
         self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]
         self.pool = ThreadPoolExecutor(n_jobs)  # starts no thread before it is used
         self.preference = np.ones(self.n)
@@ -144,6 +143,7 @@ class SequentialDual:
         if start is not None or self.shift.size or self.visited.size < self.n:
             self.certify()
         self._soften(float(tau), start is not None)
+        self.fresh = fresh_classes(formulation, self.n, k, is_soft=self.soft is not None)
         table = Table.lay(
             self.visit_data, self.alphas[0], self.preference, self.seen, self.averages[0]
         )
