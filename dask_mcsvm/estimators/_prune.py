@@ -81,7 +81,7 @@ def pruned(
     return as_fitted(found, best)
 
 
-def thresholds(coef: npt.NDArray[Any], squares: npt.NDArray[np.float64]) -> list[float]:
+def thresholds(coef: Any, squares: npt.NDArray[np.float64]) -> list[float]:
     """Influences below which weights go, ascending; below the first, 0, none does."""
     drawn: Any = np.random.default_rng(0).integers(coef.size, size=SAMPLE)  # of a CSR those stored
     if coef.size <= SAMPLE:
@@ -97,7 +97,7 @@ def thresholds(coef: npt.NDArray[Any], squares: npt.NDArray[np.float64]) -> list
 
 
 def without_least(
-    coef: npt.NDArray[Any], squares: npt.NDArray[np.float64], level: float
+    coef: Any, squares: npt.NDArray[np.float64], level: float
 ) -> sp.csr_array:
     """The weights whose influence reaches the level, class by class."""
     if sp.issparse(coef):

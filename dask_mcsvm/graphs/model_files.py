@@ -31,7 +31,6 @@ from dask_mcsvm.storage import read_part, write_part
 from .certify import HasWeights, primal
 from .predict import Array, ModelPart, Part
 
-
 #: Weights of a sparse model that are an array at a time.
 PART_BYTES = 2**27
 
@@ -108,7 +107,8 @@ def dense_parts(coef: sp.csr_array) -> da.Array:
     make = delayed(sp.csr_array.toarray, pure=True)
     parts = (coef[first : first + step] for first in range(0, k, step))
     chunks = [da.from_delayed(make(part), part.shape, coef.dtype) for part in parts]
-    return da.concatenate(chunks)
+    whole: da.Array = da.concatenate(chunks)
+    return whole
 
 
 def model_parts(coef: da.Array, intercept: Array) -> tuple[ModelPart, ...]:

@@ -98,7 +98,7 @@ def choose_weights(
     if refused is None and k >= HYBRID_CLASSES and not is_full:
         density = min(1.0, WEIGHTS_PER_NONZERO * nnz / (d * k))
         if density <= HYBRID_DENSITY:
-            return "hybrid", f"about {density:.1%} of {size} as an array"
+            return "hybrid", f"{size} as an array"
     return "dense", size
 
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from .jit import bare_kernel, bare_part
 from .simd import (
     LANES,

@@ -1,12 +1,10 @@
 """W from alpha in float64, class by class, into lists: no block of dense columns ([CERT]).
 
-The variables are put in the order of classes first; the sums of one class are then an array (d + 1,)
-of which only those features are looked at that its rows have.
+The variables are put in the order of classes first; the sums of one class are then an array
+(d + 1,) of which only those features are looked at that its rows have.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from .certify import column_weights, repair
 from .dual_variables import alpha_load
@@ -90,7 +88,7 @@ def put_columns(rows, tau, m, first, offsets, who, factors, W, sums, stamps, tou
 
 @bare_kernel
 def has_room_for_one(W, features, count):
-    """Whether one more class fits into the lists of all these features; else what lacks is noted."""
+    """Whether one more class fits into all of these lists; else what lacks is noted."""
     more, rows = 0, 0
     for t in range(count):
         size = W.size[features[t]]

@@ -14,7 +14,7 @@ from numba import types
 
 from dask_mcsvm.solvers.standardized import ROUNDING, CentredCsr, DenseStandardized
 
-from .dense_weights import update_all, updates_all
+from .dense_weights import update_all
 from .jit import bare_by_type, kernel
 from .simd import prefetch
 from .standard_rows import CentredRows, StandardRows, kind_of, standardize

@@ -69,10 +69,8 @@ class HybridWeights:
     def for_thread(self) -> Hybrid:
         """The same weights with working space of its own."""
         W = self.lists
-        return W._replace(**dict(zip(
-            ("found", "at", "place", "hit"),
-            working_space(W.found.size, W.place.size, W.found.dtype), strict=True,
-        )))  # fmt: skip
+        found, at, place, hit = working_space(W.found.size, W.place.size, W.found.dtype)
+        return W._replace(found=found, at=at, place=place, hit=hit)
 
     def make_room(self) -> None:
         """What a kernel found lacking, and a share of what there is."""

@@ -14,13 +14,13 @@ from numba import types
 
 from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.kernels.candidate_classes import screen
+from dask_mcsvm.solvers.kernels.dense_weights import updates_all
 from dask_mcsvm.solvers.kernels.dual_variables import (
     alpha_has_room,
     alpha_load,
     alpha_prefetch,
     alpha_store,
 )
-from dask_mcsvm.solvers.kernels.dense_weights import updates_all
 from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_kernel, bare_part, kernel
 from dask_mcsvm.solvers.kernels.margins import add_listed_margins, add_margins
 from dask_mcsvm.solvers.kernels.rows import (
@@ -211,8 +211,8 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
 
     Updates W, shift (LLW's common part of all columns; empty otherwise), alpha, the preferences,
     and ``seen`` (n, 2): loss and gap of each example as last seen. Returns where it stopped (short
-    of the end when alpha or W needs larger pools), the gain of the dual, the largest violation and the
-    number of class scores computed.
+    of the end when alpha or W needs larger pools), the gain of the dual, the largest violation and
+    the number of class scores computed.
     """
     k = loss.k
     total, worst = 0.0, 0.0

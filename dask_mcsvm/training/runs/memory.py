@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dask_mcsvm.training.loop import Advance, Fit, Loop, OnEpoch, Problem, Run
 from dask_mcsvm.training.plan import Plan
 from dask_mcsvm.training.table import IN_MEMORY, solver_at
