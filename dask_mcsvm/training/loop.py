@@ -110,8 +110,9 @@ class Fit:
 logger = logging.getLogger("dask_mcsvm")
 
 #: The first solver is judged after `TRIAL` epochs, by so many of them, and by how many more at that
-#: rate are too many, where a pass of the other one costs no more than one: it takes 30 to 100. Judged
-#: after 10 standardized USPS takes 1.8 s instead of 1.3, after 30 MNIST in [0, 1] 12.4 instead of 10.8.
+#: rate are too many, where a pass of the other one costs no more than an epoch: it takes 30 to 100.
+#: Judged after 10 standardized USPS takes 1.8 s instead of 1.3, after 30 MNIST in [0, 1] 12.4
+#: instead of 10.8.
 STRETCH, TOO_MANY = 10.0, 60.0
 #: What the other solver's matrices cost is added to that, up to here: a rate does not hold for
 #: ever, and the largest matrices take seconds.

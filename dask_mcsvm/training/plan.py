@@ -31,11 +31,10 @@ TRIAL, COMMON_LENGTH, COMMON_SHARE, DEAR_PASS = 20.0, 30.0, 0.5, 4.0
 GRAM_ROWS, MATRIX_RATE = 4, 8
 
 
-#: What a visit of sdm costs, each nonzero of its row, and each of these for every class; a score in a
-#: pass of splitting, each value of a dense or a sparse row for every class, and an entry of a matrix.
-#: Nanoseconds, of which only ratios are used: an epoch visits few classes a row where there are many,
-#: a pass all of them (5,000 x 16 and 26 classes: 2.3 epochs a pass; 8,000 x 64 and 200: 8, 800: 14;
-#: 5,000 x 3,000 with 30 nonzeros a row and 100 classes: 66).
+#: What a visit of sdm costs, each nonzero of its row, and each of these for every class; a score in
+#: a pass of splitting, each value of a dense or a sparse row for every class, and an entry of a
+#: matrix. Nanoseconds, of which only ratios are used: an epoch visits few classes of a row where
+#: there are many, a pass all of them (docs/decisions/splitting-or-sdm.md).
 VISIT, NONZERO, PRODUCT = 300.0, 2.0, 0.03
 SCORE, DENSE_VALUE, SPARSE_VALUE, ENTRY = 30.0, 0.2, 5.0, 0.3
 
