@@ -87,8 +87,8 @@ def row_slices(X: Any, coef: Any) -> Iterator[slice]:
 
 
 def stays_listed(X: Any, coef: Any) -> bool:
-    """Whether rows are scored by lists of weights: five times as many a second as by an array."""
-    return sp.issparse(X) and sp.issparse(coef) and coef.shape[0] >= HYBRID_CLASSES
+    """Whether rows are scored by lists of weights: several times as fast as by an array."""
+    return bool(sp.issparse(X) and sp.issparse(coef) and coef.shape[0] >= HYBRID_CLASSES)
 
 
 def listed_model(X: Any, coef: Any, intercept: npt.NDArray[Any]) -> Any:

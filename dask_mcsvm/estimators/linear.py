@@ -97,8 +97,8 @@ class LinearMCSVC(
     n_jobs : int or None
         Threads in memory: None is one, -1 all cores. Where an epoch is work enough for several,
         they visit their own rows and add to one W as they come: faster, and certified, but not
-        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number, and a
-        W of lists, whose rows one thread visits.
+        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number. A W
+        of lists (see `coef_`) is visited by one thread, and certified by all.
         Fits on Dask run in the threads of its workers and take no notice of it.
     warm_start : bool
         Keep the dual variables, and start the next fit on the same rows from them.

@@ -1,4 +1,4 @@
-"""Scores of a sparse model of many classes, and the best of them, without an array of its weights."""
+"""Scores of a sparse model of many classes, and the best of them, without an array of weights."""
 
 from __future__ import annotations
 
