@@ -159,6 +159,19 @@ def check_range(
         )
 
 
+def check_scales(scale: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> None:
+    """Refuse deviations of columns (d,) by which weights of a float type cannot be divided."""
+    kind = np.dtype(dtype)
+    column = int(scale.argmin()) if scale.size else 0
+    if scale.size and scale[column] < 1 / LIMIT[kind]:
+        wider = ', or type dtype="float64"' if kind == np.float32 else ""
+        raise ValueError(
+            f"column {column} of X has a deviation of {scale[column]:.1e}, and standardize divides "
+            f"{kind} weights by {1 / LIMIT[kind]:.1e} or more; drop that column, or multiply it by "
+            f"a number{wider}."
+        )
+
+
 Array = npt.NDArray[Any]
 #: Kinds of dtype that are numbers.
 NUMERIC = "fiub"

@@ -362,7 +362,8 @@ class LinearMCSVC(
             dtype = working_dtype(rows.dtype, settings.dtype)
             if settings.standardize:
                 rows = as_rows(rows, dtype)
-                rows = standardized_rows(rows, standardization_of(moments(rows), settings))
+                columns = standardization_of(moments(rows), dtype, settings)
+                rows = standardized_rows(rows, columns)
             plan = plan_for(rows, settings.C, self.classes_.size, dtype, settings)
         return printed(plan)
 
