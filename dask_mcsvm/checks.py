@@ -173,6 +173,20 @@ def check_scales(scale: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> None:
 
 
 Array = npt.NDArray[Any]
+#: What Dask makes later, with no shape to ask for.
+SHAPELESS = ("Delayed", "DelayedAttr", "DelayedLeaf", "Bag", "Item", "Scalar")
+
+
+def refuse_shapeless(name: str, given: Any) -> None:
+    """An error if rows, labels or weights are of Dask, and no array or frame; Dask is not asked."""
+    kind = type(given)
+    if kind.__name__ in SHAPELESS and kind.__module__.split(".")[0] in ("dask", "dask_expr"):
+        raise TypeError(
+            f"{name} is a {kind.__name__} of Dask, which does not say its shape; type "
+            f"dask.array.from_delayed({name}, shape=..., dtype=...), or {name}.compute()."
+        )
+
+
 #: Kinds of dtype that are numbers.
 NUMERIC = "fiub"
 
