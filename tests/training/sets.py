@@ -76,9 +76,9 @@ count_rows.made = []
 
 
 class KillWorker(SchedulerPlugin):
-    """Kill a worker's process, with no time to say goodbye, as soon as it has done some task.
+    """Kill a worker's process, with no time to say goodbye, as soon as it has done a task.
 
-    ``task`` is how its name begins: the numbers of a round or a step may follow.
+    The name of the task begins with `task`.
     """
 
     def __init__(self, pids, task):
@@ -87,7 +87,7 @@ class KillWorker(SchedulerPlugin):
 
     def transition(self, key, start, finish, *args, worker=None, **kwargs):
         name = key[0] if isinstance(key, tuple) else key.rpartition("-")[0]
-        if finish == "memory" and worker in self.pids and f"{name}-".startswith(f"{self.task}-"):
+        if finish == "memory" and worker in self.pids and name.startswith(self.task):
             os.kill(self.pids[worker], signal.SIGKILL)
             self.pids = {}
 
