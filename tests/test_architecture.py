@@ -39,6 +39,8 @@ ONLY_IN = {
     "numba": ["solvers", "solvers.*"],
     "llvmlite": ["solvers.kernels.simd"],
     "zarr": ["storage", "storage.*"],
+    "h5py": ["storage.elements"],
+    "zstandard": ["storage.libsvm"],
     "dask": [
         "storage.dataset*",
         "storage._write",

@@ -55,6 +55,8 @@ class Dataset:
         Whether sample weights are stored.
     id : str
         New with every write.
+    feature_names : ndarray of shape (d,), of str, or None
+        Names of the columns, if they were given.
     fingerprint : str
         Of the bytes stored: another write of the same rows, cut alike, has the same.
     """
@@ -70,6 +72,7 @@ class Dataset:
     has_weights: bool
     id: str = field(repr=False)
     fingerprint: str = field(repr=False)
+    feature_names: Array | None = field(repr=False, default=None)
 
     @property
     def n_classes(self) -> int:
@@ -265,7 +268,7 @@ def open_dataset(path: str | os.PathLike[str], *, verify: bool = True) -> Datase
     """
     place = as_place(path)
     marker = read_current(place, DATASET, partial(_read_marker, verify=verify))
-    norm = marker["max_row_norm"]
+    norm, names = marker["max_row_norm"], marker.get("feature_names")
     return Dataset(
         path=place.path,
         shape=(marker["n"], marker["d"]),
@@ -278,4 +281,5 @@ def open_dataset(path: str | os.PathLike[str], *, verify: bool = True) -> Datase
         has_weights=marker["weighted"],
         id=marker["id"],
         fingerprint=_fingerprint(marker),
+        feature_names=None if names is None else np.array(names, object),
     )

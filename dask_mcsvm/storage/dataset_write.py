@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ def write_dataset(
     *,
     sample_weight: Any = None,
     classes: npt.ArrayLike | None = None,
+    feature_names: Sequence[str] | None = None,
     block_rows: int | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -56,6 +58,8 @@ def write_dataset(
         Stored as float64.
     classes : array-like, optional
         All labels, also those without a row. By default those found in `y`.
+    feature_names : sequence of str, optional
+        Names of the columns; a model that is fitted to the dataset has them.
     block_rows : int, optional
         Rows of a block, the unit of reading. By default about 2 million nonzeros, or 8 MB of
         dense rows.
@@ -97,6 +101,8 @@ def write_dataset(
             contents, run = _stream(place, X, y, sample_weight, listed), _run_dask
         else:
             contents, run = _from_memory(X, y, sample_weight, listed), run_here
+        if feature_names is not None:
+            contents = replace(contents, names=tuple(map(str, feature_names)))
         assemble(place, contents, block_rows=block_rows, run=run, progress=progress)
     return open_dataset(path)
 
