@@ -15,6 +15,8 @@ html_title = f"dask-mcsvm {release}"
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_parser"]
 exclude_patterns = ["_build"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "icon_links": []}
 html_sidebars = {"**": []}
