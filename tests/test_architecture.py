@@ -57,6 +57,8 @@ ONLY_IN = {
     "joblib": ["data.validation"],
     "threadpoolctl": ["solvers.splitting.blas"],
     "IPython": ["progress"],
+    "rich": ["progress"],
+    "tqdm": ["progress"],
     "matplotlib": ["report", "report.*"],
     "click": ["cli", "cli.*"],
 }

@@ -253,8 +253,8 @@ def from_parquet(files: list[str], output: str, given: Any, progress: Any, overw
 
 def from_cells(files: list[str], output: str, given: Any, progress: Any, overwrite: bool) -> Any:
     """Files of AnnData, a block of rows at a time; the names of genes go along."""
-    import dask.array as da
     import numpy as np
+    from dask.array import core as da
 
     refuse_options(given, "files of AnnData", allowed=("label", "layer", "dtype"))
     rows: list[Any] = []
@@ -342,8 +342,8 @@ def write_frame(
     source: str, frame: Any, output: str, given: dict[str, Any], progress: Any, overwrite: bool
 ) -> Any:
     """Write a Dask frame with a column of labels as a dataset, a partition at a time."""
-    import dask.array as da
     import numpy as np
+    from dask.array import core as da
     from dask.delayed import delayed
 
     label, found = given["label"], [str(column) for column in frame.columns]
@@ -424,7 +424,7 @@ def _cast(X: Any, dtype: str) -> Any:
 
     if not isinstance(X, np.memmap):
         return X.astype(dtype)
-    import dask.array as da
+    from dask.array import core as da
 
     return da.from_array(X, chunks=("auto", -1)).astype(dtype)  # a mapped X may exceed memory
 

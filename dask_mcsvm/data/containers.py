@@ -180,8 +180,8 @@ def _column_in(elements: Any, column: Any) -> Any:
 
 def _lazy(stored: Any) -> Any:
     """Rows in a file as a Dask array with a chunk per block."""
-    import dask.array as da
     import scipy.sparse as sp
+    from dask.array import core as da
 
     sizes = tuple(np.diff(stored.row_offsets).tolist())
     d, carried = stored.shape[1], replace(stored, row_offsets=())  # a task needs only its own

@@ -11,15 +11,15 @@ import zlib
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from dask.array import core as da
 
 from dask_mcsvm.checks import NUMERIC, check_sparse, missing_label, numeric_columns, plain_labels
 from dask_mcsvm.errors import advised
 from dask_mcsvm.formulations import Moments, Standardization, moments
-from dask_mcsvm.storage import Dataset, open_dataset
+from dask_mcsvm.storage import Dataset, of_tasks, open_dataset
 
 from .containers import NamedRows
 from .row_source import WeightsByClass, weights_by_class
@@ -41,7 +41,8 @@ def lazy_rows(X: Any) -> da.Array:
         return X.to_dask()[0]
     if hasattr(X, "to_dask_array"):
         X = numeric_columns(X).to_dask_array()
-    elif not isinstance(X, da.Array):
+    X = of_tasks(X)
+    if not isinstance(X, da.Array):
         X = da.from_zarr(X)
     if X.ndim != 2:
         raise ValueError(

@@ -3,7 +3,7 @@
 from ._format import check_alike, restoring
 from ._json import decode_classes, encode_classes
 from .checkpoint import Checkpoint, read_block, write_block
-from .dataset import Dataset, open_dataset
+from .dataset import Dataset, of_tasks, open_dataset
 from .dataset_write import write_dataset
 from .describe import describe, kind_of
 from .elements import Elements, element_name, listed, open_elements
@@ -35,6 +35,7 @@ __all__ = [
     "listed",
     "load_model",
     "load_with_parts",
+    "of_tasks",
     "open_dataset",
     "open_elements",
     "read_block",

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from dask.base import tokenize
+from dask.array import core as da
+from dask.base import is_dask_collection, tokenize
 
 from ._dataset_marker import read_dataset_marker
 from ._format import DATASET, Array, check_sizes
@@ -202,6 +202,18 @@ class Dataset:
 
     def __dask_tokenize__(self) -> tuple[str, str, str]:
         return ("dask_mcsvm.Dataset", self.path, self.id)
+
+
+def of_tasks(lazy: Any) -> Any:
+    """A Dask array as its tasks, if it is an expression (`array.query-planning`); others as it is.
+
+    That is why the whole package takes arrays from `dask.array.core`, which are tasks always.
+    """
+    if isinstance(lazy, da.Array) or not is_dask_collection(lazy) or not hasattr(lazy, "chunks"):
+        return lazy
+    planned = lazy.optimize()
+    graph = dict(planned.__dask_graph__())
+    return da.Array(graph, planned.name, lazy.chunks, dtype=lazy.dtype, meta=lazy._meta)
 
 
 def _read_chunk(read: Any, block_info: Any = None) -> Any:

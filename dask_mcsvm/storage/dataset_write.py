@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from dask import config, threaded
+from dask.array import core as da
 from dask.base import compute, get_scheduler
 from dask.delayed import delayed
 from dask.system import CPU_COUNT
@@ -23,7 +23,7 @@ from ._json import fixed_width
 from ._place import Place, as_place
 from ._replace import replacing
 from ._write import ChunkTask, Contents, Progress, Written, assemble, run_here, write_task
-from .dataset import Dataset, open_dataset
+from .dataset import Dataset, of_tasks, open_dataset
 
 
 def write_dataset(
@@ -92,6 +92,7 @@ def write_dataset(
     >>> X_lazy, y_lazy = dataset.to_dask()
     >>> folder.cleanup()
     """
+    X, y, sample_weight = map(of_tasks, (X, y, sample_weight))
     target = as_place(path)
     listed = None if classes is None else np.unique(fixed_width(np.asarray(classes)))
     is_ours = partial(state_of, kind=DATASET)
