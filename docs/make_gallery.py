@@ -25,6 +25,15 @@ HEAD = """# Examples
 Each is a program of less than sixty lines that runs as it is, and is run by `pytest -m scripts`.
 The pictures are of such runs (`python docs/make_gallery.py`).
 """
+#: Titles that do not follow from names.
+PROPER = {
+    "choose_c": "Choose C",
+    "larank_stream": "LaRank on a stream",
+    "mlflow_run": "A run in MLflow",
+    "nightly": "A nightly job",
+    "nightly_on_cluster": "The nightly job on a cluster",
+    "nightly_prefect": "The nightly job in Prefect",
+}
 
 
 def names() -> list[str]:
@@ -33,9 +42,7 @@ def names() -> list[str]:
 
 def title(name: str) -> str:
     found = name.replace("_", " ").capitalize()
-    for plain, proper in (("Mlflow", "MLflow"), ("Larank", "LaRank"), ("Choose c", "Choose C")):
-        found = found.replace(plain, proper)
-    return found
+    return PROPER.get(name, found)
 
 
 def summary(name: str) -> str:
@@ -47,7 +54,7 @@ def page() -> str:
     """The page of all examples: cards, then pictures and programs."""
     cards = "".join(
         f"\n   .. figure:: images/examples/{name}.png\n"
-        f"      :target: #{name.replace('_', '-')}\n"
+        f"      :target: #{title(name).lower().replace(' ', '-')}\n"
         f"      :alt: {title(name)}\n\n      **{title(name)}.** {summary(name)}\n"
         for name in names()
     )
