@@ -60,6 +60,7 @@ ONLY_IN = {
     "rich": ["progress"],
     "tqdm": ["progress"],
     "matplotlib": ["report", "report.*"],
+    "jinja2": ["report._page"],
     "click": ["cli", "cli.*"],
 }
 
