@@ -241,10 +241,11 @@ class CellTypist:
         self.train = celltypist.train
 
     def fit(self, X: Any, y: np.ndarray) -> None:
-        # It looks whether rows are log counts to 10,000 over all genes; these are some of them.
+        # It looks whether rows are log counts to 10,000 over all genes; these are some of them. One
+        # job, as ours have one thread: more are processes, whose start and CPU time are not seen.
         self.model = self.train(
             sp.csr_matrix(X), labels=y.astype(str), genes=[f"g{j}" for j in range(X.shape[1])],
-            C=self.C, n_jobs=THREADS, check_expression=False,
+            C=self.C, n_jobs=1, check_expression=False,
         )  # fmt: skip
 
     def predict(self, X: Any) -> np.ndarray:
