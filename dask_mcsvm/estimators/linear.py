@@ -4,7 +4,6 @@ import warnings
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
@@ -25,6 +24,7 @@ from dask_mcsvm.estimators._fits import Posed, pose, standardization_of
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._probability import find_temperature
+from dask_mcsvm.estimators._prune import density_of
 from dask_mcsvm.estimators._settings import (
     Settings,
     plan_for,
@@ -38,6 +38,7 @@ from dask_mcsvm.estimators._shown import Shown, printed
 from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.estimators.files import ModelFile
 from dask_mcsvm.formulations import moments
+from dask_mcsvm.solvers.sparse_weights import split_weights
 from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import Fit
 
@@ -427,7 +428,6 @@ class LinearMCSVC(
         temperature: float | None,
     ) -> None:
         """Set the fitted attributes, all at the end: a fit that fails has changed none."""
-        d = features["n_features_in_"]
         stale_names = (
             "feature_names_in_", "temperature_", "mean_", "scale_", "_alpha", "notes_", "_versions",
         )  # fmt: skip
@@ -435,14 +435,15 @@ class LinearMCSVC(
             self.__dict__.pop(stale, None)
         self.__dict__.update(features)
         self.classes_ = classes
-        W, offset = raw_weights(fit.W[:d], trained.columns)
+        W, bias = split_weights(fit.W)
+        W, offset = raw_weights(W, trained.columns)
         self.coef_ = W.T  # a view: the solver's layout is also the best for predict
-        self.intercept_ = trained.tau * np.asarray(fit.W[d], np.float64) + offset
+        self.intercept_ = trained.tau * bias + offset
         if trained.columns is not None:
             self.mean_, self.scale_ = trained.columns.mean, trained.columns.scale
         self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
         self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
-        self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)
+        self.density_ = density_of(self.coef_)
         self.dual_density_ = fit.dual_density
         self.plan_, self.solver_ = plan, fit.solver or plan.solver
         if temperature is not None:
