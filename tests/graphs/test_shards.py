@@ -12,6 +12,7 @@ from reference import solve
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.graphs.shards import Shards
+from dask_mcsvm.solvers.kernels.dual_variables import positions
 from dask_mcsvm.solvers.sdm.shard import Shard
 from dask_mcsvm.solvers.sdm.shard_tasks import (
     Weights,
@@ -81,11 +82,16 @@ class Steps:
 
 
 def bytes_of(run):
-    return {
-        (name, part): array.tobytes()
-        for name in run.state
-        for part, array in run.block(name).arrays().items()
-    }
+    """All of the state; lists of variables without their spare room, which nobody fills."""
+    found = {}
+    for name in run.state:
+        arrays = run.block(name).arrays()
+        if "alpha_start" in arrays:
+            used = positions(arrays["alpha_start"], arrays["alpha_size"])
+            for part in ("alpha_classes", "alpha_values"):
+                arrays[part] = arrays[part][used]
+        found |= {(name, part): array.tobytes() for part, array in arrays.items()}
+    return found
 
 
 def stages(formulation="crammer_singer", toy=None, **options):

@@ -27,14 +27,14 @@ from dask_mcsvm.solvers.sdm.shard import (
     start_shard,
 )
 from dask_mcsvm.solvers.sdm.sweeps import Data
-from dask_mcsvm.solvers.sdm.visits import draw_visits
+from dask_mcsvm.solvers.sdm.visits import draw_visits, ends_of_turns
 
 Array = npt.NDArray[Any]
 #: Rows of W whose squares exist at a time.
 SUM_ROWS = 1024
-#: Where the line search says that, a step is taken whole: no variables need to be moved back, and
-#: the dual rises by almost as much.
-WHOLE = float(__import__("os").environ.get("WHOLE","0.9"))
+#: A step is taken whole where the line search says that much of it: the dual rises by almost as
+#: much, no variables need to be moved back, and zeros among them stay zeros.
+WHOLE = 0.9
 
 
 class Weights(NamedTuple):
@@ -184,15 +184,7 @@ def count_rows(order: Array) -> int:
 def draw_steps(rows: RowBlock, shard: Shard, seed: Sequence[int], parts: int) -> Drawn:
     """The visits of a block in an epoch, dealt to its steps."""
     order = visits_of(rows, shard.preference, seed)
-    import os
-    w = np.ones(parts)
-    for i in range(int(os.environ.get("TAPER", "0"))):
-        w[parts - 1 - i :] *= 0.5 if os.environ.get("TF") is None else float(os.environ["TF"])
-    if seed[1] < int(os.environ.get("RE", "1")):
-        for i in range(int(os.environ.get("RAMP", "0"))):
-            w[: i + 1] *= 0.5
-    cuts = np.concatenate([[0], np.cumsum(w)]) / w.sum() * order.size
-    return Drawn(order, cuts.astype(np.int64)[1:])
+    return Drawn(order, ends_of_turns(order.size, parts))
 
 
 def open_lane(weights: Weights) -> Lane:

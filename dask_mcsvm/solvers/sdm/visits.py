@@ -6,6 +6,12 @@ import numpy as np
 
 from dask_mcsvm.solvers.kernels.jit import kernel
 
+#: So many of the last turns of a block are each half as long as the one before. With the whole
+#: length a certificate finds W where the last step swung it: after eight epochs of two lanes of 20
+#: steps, 450,000 rows of file names, a gap of 2.7e-2 where the estimate is 2.0e-2, and with short
+#: turns 2.1e-2.
+MOST_SHORT = 6
+
 
 def draw_visits(
     rows: np.ndarray, preference: np.ndarray, rng: np.random.Generator, parts: int = 1
@@ -52,3 +58,15 @@ def shuffle(order, seed):
         z ^= z >> np.uint64(31)
         place = ((z >> np.uint64(32)) * np.uint64(last + 1)) >> np.uint64(32)
         order[last], order[place] = order[place], order[last]
+
+
+def ends_of_turns(visits: int, turns: int) -> np.ndarray:
+    """Where each of the turns ends that share the visits of a block; the last ones are short.
+
+    Lanes that do not know of each other all make the same correction to the weights of features
+    that they have in common, so that W swings about where it should be, as far as a step is long.
+    """
+    sizes = np.ones(turns)
+    for short in range(min(MOST_SHORT, turns // 4)):
+        sizes[turns - 1 - short :] /= 2
+    return (np.cumsum(sizes) / sizes.sum() * visits).astype(np.int64)
