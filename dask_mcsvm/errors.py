@@ -80,10 +80,12 @@ def convergence_message(
     *,
     instead: str | None = None,
     more_memory: bool = False,
+    standardizes: bool = True,
 ) -> str:
     """What a fit says that ran out of epochs.
 
-    ``instead`` is a solver to try; ``more_memory`` says that a limit of memory holds it up.
+    ``instead`` is a solver to try; ``more_memory`` says that a limit of memory holds it up,
+    ``standardizes`` that the fit has done so already, or cannot.
 
     Examples
     --------
@@ -92,10 +94,11 @@ def convergence_message(
     """
     raised = "max_epochs, tol or memory_limit" if more_memory else "max_epochs or tol"
     tried = "" if instead is None else f"try solver={instead!r}, "
+    how = "" if standardizes else " (standardize='scale')"
     return (
         f"{estimator} stopped after max_epochs={max_epochs} with relative gap {short(gap)} > "
         f"tol={short(tol)}; raise {raised}, {tried}or scale the rows of X to unit norm "
-        "or its features to unit variance."
+        f"or its features to unit variance{how}."
     )
 
 

@@ -56,6 +56,7 @@ ONLY_IN = {
     "threadpoolctl": ["solvers.splitting.blas"],
     "IPython": ["progress"],
     "matplotlib": ["report", "report.*"],
+    "jinja2": ["report._page"],
     "click": ["cli", "cli.*"],
 }
 

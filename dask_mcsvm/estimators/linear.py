@@ -369,7 +369,10 @@ class LinearMCSVC(
     def _warn_unless_converged(self, fit: Fit, plan: Any, settings: Settings) -> None:
         if fit.stop == "max_epochs" and not fit.converged and settings.tol > 0:
             name, more = type(self).__name__, what_else_to_try(plan, fit.solver or plan.solver)
-            message = convergence_message(name, settings.max_epochs, fit.gap, settings.tol, **more)
+            message = convergence_message(
+                name, settings.max_epochs, fit.gap, settings.tol,
+                standardizes=bool(settings.standardize), **more,
+            )  # fmt: skip
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
     def _learn(self, posed: Posed, settings: Settings) -> KeptAlpha | None:

@@ -84,6 +84,11 @@ class Run:
         return self.gap <= self.tol
 
     @property
+    def has_gap(self) -> bool:
+        """Whether there is a certificate."""
+        return bool(np.isfinite(self.gap))
+
+    @property
     def wants_proof(self) -> bool:
         """Whether the fit was to end with a gap: LaRank usually is not."""
         return bool(np.isfinite(self.tol))

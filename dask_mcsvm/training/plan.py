@@ -23,13 +23,23 @@ SPLITTING_FEATURES = 4096
 #: with the same shape and scale: what then decides is whether the classes overlap, which nothing
 #: tells in advance. Standardized rows and rows of unit length are for sdm (0.04 to 2). There sdm
 #: begins, and splitting goes on from its dual variables if it turns out to be slow (see `local`).
-TRIAL, COMMON_LENGTH, COMMON_SHARE = 20.0, 30.0, 0.5
+#: A pass of splitting must not take longer than so many epochs either: where it does, twenty epochs
+#: cost next to nothing beside it.
+TRIAL, COMMON_LENGTH, COMMON_SHARE, DEAR_PASS = 20.0, 30.0, 0.5, 4.0
 #: Of the splitting solver: rows per feature of a Gram matrix, and how much less a multiply-add of
 #: such a matrix or of its inverse costs than one of an epoch.
 GRAM_ROWS, MATRIX_RATE = 4, 8
 
 
-def matrix_epochs(n: int, d: int, k: int) -> float:
+#: What a visit of sdm costs, each nonzero of its row, and each of these for every class; a score in
+#: a pass of splitting, each value of a dense or a sparse row for every class, and an entry of a
+#: matrix. Nanoseconds, of which only ratios are used: an epoch visits few classes of a row where
+#: there are many, a pass all of them (docs/decisions/splitting-or-sdm.md).
+VISIT, NONZERO, PRODUCT = 300.0, 2.0, 0.03
+SCORE, DENSE_VALUE, SPARSE_VALUE, ENTRY = 30.0, 0.2, 5.0, 0.3
+
+
+def matrix_epochs(n: int, d: int, k: int, nnz: int) -> float:
     """Epochs of sdm that take as long as the splitting solver's matrices.
 
     They are one per class, which take no more room than the rows, or one for all classes.
@@ -37,12 +47,22 @@ def matrix_epochs(n: int, d: int, k: int) -> float:
     d1 = d + 1
     count = 1 if k * d1 > n else k
     gram = min(n, count * GRAM_ROWS * d1) * d1**2 / 2
-    return (gram + count * d1**3) / (MATRIX_RATE * n * k * d1)
+    return (gram + count * d1**3) / (MATRIX_RATE * (nnz + n) * k)
+
+
+def pass_epochs(n: int, d: int, k: int, nnz: int) -> float:
+    """Epochs of sdm that take as long as a pass of the splitting solver."""
+    each = nnz / n
+    value = DENSE_VALUE if nnz == n * d else SPARSE_VALUE
+    visit = VISIT + each * (NONZERO + PRODUCT * k)
+    return k * (SCORE + value * each + ENTRY * d**2 / n) / visit
 
 
 def splitting_pays(n: int, d: int, k: int, scale: RowScale | None) -> str | None:
     """Why rows of this shape and scale are for the splitting solver; None where they are not."""
-    if scale is None or d > SPLITTING_FEATURES or matrix_epochs(n, d, k) > TRIAL:
+    if scale is None or d > SPLITTING_FEATURES or matrix_epochs(n, d, k, n * d) > TRIAL:
+        return None
+    if pass_epochs(n, d, k, n * d) > DEAR_PASS:
         return None
     share = scale.common / scale.square
     if scale.common < COMMON_LENGTH or share < COMMON_SHARE:
@@ -123,7 +143,7 @@ def make_plan(
         is_free = settings == row.chosen(None)
         why = splitting_pays(n, d, k, scale) if is_free else None
         chosen, reason = ("splitting", why) if why else ("sdm", f"{kind} rows in memory")
-        if is_free and not is_sparse and not why and d <= SPLITTING_FEATURES:
+        if is_free and not why and d <= SPLITTING_FEATURES:
             then = "splitting"
     by_newton = chosen == "splitting"
     return Plan(

@@ -138,6 +138,30 @@ def test_auto_leaves_more_features_than_rows_to_sdm_which_is_quick_at_last():
     assert model.n_iter_ < 60
 
 
+def test_auto_hands_sparse_rows_over_too():
+    """One-hot columns beside one that is a thousand times as long, on which sdm stands still."""
+    rng = np.random.default_rng(0)
+    y, levels = rng.integers(4, size=400), np.arange(5)
+    hot = (np.where(rng.random((400, 6)) < 0.4, y[:, None], rng.integers(5, size=(400, 6))))
+    columns = [*(hot[:, :, None] == levels).reshape(400, -1).T, rng.lognormal(7, 1, 400)]
+    X = sp.csr_array(np.stack(columns, axis=1))
+    model = LinearMCSVC(random_state=0).fit(X, y)
+    assert (model.plan_.solver, model.solver_, model.stop_) == ("sdm", "splitting", "gap")
+    assert model.score(X, y) > 0.8
+    again = LinearMCSVC(random_state=0, solver="sdm", max_epochs=model.n_iter_)
+    with pytest.warns(ConvergenceWarning, match="try solver='splitting'"):
+        assert again.fit(X, y).gap_ > 0.5
+
+
+def test_auto_tries_sdm_first_where_a_pass_takes_many_epochs():
+    """Many classes that lie apart, far from the origin: sdm is done before splitting has begun."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(60, size=1200)
+    X = rng.normal(size=(60, 30))[y] + rng.normal(size=(1200, 30)) + 2 * rng.normal(size=30)
+    model = LinearMCSVC(random_state=0).fit(X, y)
+    assert (model.plan_.solver, model.plan_.then, model.stop_) == ("sdm", "splitting", "gap")
+
+
 def test_a_path_and_a_warm_start_begin_with_the_solver_that_ended_the_last():
     X, y = (part[:300] for part in overlapping())
     first, second = LinearMCSVC(random_state=0).path(X, y, [1.0, 3.0]).models

@@ -25,7 +25,8 @@ def test_the_convergence_warning_says_what_to_do(blobs):
     gap = f"{model.gap_:.1e}".replace(".0e", "e")
     assert str(warning.message) == (
         f"LinearMCSVC stopped after max_epochs=2 with relative gap {gap} > tol=1e-09; raise "
-        "max_epochs or tol, or scale the rows of X to unit norm or its features to unit variance."
+        "max_epochs or tol, or scale the rows of X to unit norm or its features to unit variance "
+        "(standardize='scale')."
     )
     assert warning.filename == __file__
     assert model.stop_ == "max_epochs"
@@ -33,7 +34,8 @@ def test_the_convergence_warning_says_what_to_do(blobs):
 
 RAISE = "raise max_epochs or tol, "
 TRY = "try solver='splitting', "
-SCALE = "or scale the rows of X to unit norm or its features to unit variance."
+SCALED = "or scale the rows of X to unit norm or its features to unit variance."
+SCALE = SCALED.replace(".", " (standardize='scale').")
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,7 @@ SCALE = "or scale the rows of X to unit norm or its features to unit variance."
         ({"solver": "sdm"}, 5, RAISE + TRY + SCALE),
         ({"solver_options": {"schedule": "uniform"}}, 5, RAISE + TRY + SCALE),
         ({"solver": "splitting"}, 5, RAISE + SCALE),
+        ({"solver": "sdm", "standardize": True}, 5, RAISE + TRY + SCALED),
         ({}, 5, RAISE + SCALE),  # auto takes splitting by itself where that pays
         ({"solver": "sdm"}, 4097, RAISE + SCALE),
         ({"solver": "shards"}, 5, RAISE + TRY + SCALE),

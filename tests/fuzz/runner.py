@@ -212,7 +212,8 @@ def main(
     parser.add_argument("--cases", type=int, default=None, help="stop after so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, default=None, help="repeat one, in this process")
-    parser.add_argument("--timeout", type=float, default=timeout, help="seconds of work, or of none, until it hangs")
+    parser.add_argument("--timeout", type=float, default=timeout,
+        help="seconds of work, or of none, until it hangs")  # fmt: skip
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:

@@ -153,9 +153,9 @@ def test_ctrl_c_waits_for_a_kernel_that_is_compiled_and_a_second_one_does_not(ti
         return 3 * x
 
     handler = signal.getsignal(signal.SIGINT)
-    with event.install_listener("numba:compiler_lock", Interrupting(times)):
-        with pytest.raises(KeyboardInterrupt):
-            triple(14)
+    listening = event.install_listener("numba:compiler_lock", Interrupting(times))
+    with listening, pytest.raises(KeyboardInterrupt):
+        triple(14)
     assert len(triple.signatures) == (1 if times == 1 else 0)
     assert signal.getsignal(signal.SIGINT) is handler
     assert triple(14) == 42  # and no interrupt is left

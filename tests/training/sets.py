@@ -76,7 +76,10 @@ count_rows.made = []
 
 
 class KillWorker(SchedulerPlugin):
-    """Kill a worker's process, with no time to say goodbye, as soon as it has done some task."""
+    """Kill a worker's process, with no time to say goodbye, as soon as it has done a task.
+
+    The name of the task begins with `task`.
+    """
 
     def __init__(self, pids, task):
         self.pids, self.task = dict(pids), task
@@ -84,7 +87,7 @@ class KillWorker(SchedulerPlugin):
 
     def transition(self, key, start, finish, *args, worker=None, **kwargs):
         name = key[0] if isinstance(key, tuple) else key.rpartition("-")[0]
-        if finish == "memory" and worker in self.pids and name == self.task:
+        if finish == "memory" and worker in self.pids and name.startswith(self.task):
             os.kill(self.pids[worker], signal.SIGKILL)
             self.pids = {}
 

@@ -215,7 +215,9 @@ def test_an_adaptive_cluster_raises_no_alarm(caplog, recwarn):
         with contextlib.suppress(TimeoutError):
             client.wait_for_workers(3, timeout=1)  # an idle second
         assert weights(svm().fit(X, y)) == weights(model)
-    assert [r.getMessage() for r in caplog.records] == []
+    # Other fits of this process may have set the loggers of Dask to INFO.
+    told = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert told == []
     assert [str(w.message) for w in recwarn] == []
     assert weights(model) == weights(alone(lambda: svm().fit(X, y)))
 

@@ -12,7 +12,7 @@ from dask_mcsvm.training.loop import (
     is_slow,
     second_is_due,
 )
-from dask_mcsvm.training.plan import TRIAL, matrix_epochs
+from dask_mcsvm.training.plan import TRIAL, matrix_epochs, pass_epochs
 
 
 def history_of(gaps, *, dual=1.0):
@@ -96,11 +96,24 @@ class Shape:
     k: int
     then: str | None = "splitting"
 
+    @property
+    def nnz(self):
+        return self.n * self.d
+
 
 def test_matrices_are_weighed_in_epochs():
-    assert matrix_epochs(178, 13, 3) < 1  # wine
-    assert 3 < matrix_epochs(60_000, 784, 10) < 5  # MNIST
-    assert matrix_epochs(500, 4096, 2) > 1000
+    assert matrix_epochs(178, 13, 3, 178 * 13) < 1  # wine
+    assert 3 < matrix_epochs(60_000, 784, 10, 60_000 * 784) < 5  # MNIST
+    assert matrix_epochs(500, 4096, 2, 500 * 4096) > 1000
+
+
+def test_a_pass_is_weighed_in_epochs():
+    """Epochs visit few classes a row where there are many; a pass looks at all of them."""
+    assert pass_epochs(178, 13, 3, 178 * 13) < 1  # wine
+    assert pass_epochs(60_000, 784, 10, 60_000 * 784) < 1  # MNIST
+    assert 1 < pass_epochs(15_000, 16, 26, 15_000 * 16) < 3  # letter
+    assert 10 < pass_epochs(20_000, 64, 500, 20_000 * 64) < 20
+    assert pass_epochs(5_000, 3_000, 100, 150_000) > 40
 
 
 def test_the_dearer_its_matrices_the_later_the_second_solver_is_due():
