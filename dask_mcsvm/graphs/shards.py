@@ -5,15 +5,18 @@ that all lanes have in common; each has a copy of it. The sum of what they chang
 the entries of W, is taken as far as an exact line search along it says [LINE], and the intercept
 follows softly [SOFT]. Only changes travel: the W of a lane, its rows and their variables stay.
 
-    block c ── cs-draw ──┬─ cs-solve (lane 0) ─ cs-found ─┐
-    weights 0 ───────────┘                                ├─ cs-combine ─ cs-solve (lane 0, next)
-    weights 1 ───────────┐                                │       └────── cs-solve (lane 1, next)
-    block e ── cs-draw ──┴─ cs-solve (lane 1) ─ cs-found ─┘
+    rows c, shard c ─ cs-draw ─┐                                  ┌─ cs-solve (lane 0, next)
+    weights 0 ─────── cs-lane ─┴─ cs-solve (lane 0) ─┐            │
+                                                     ├─ cs-combine
+    weights 1 ─────── cs-lane ─┬─ cs-solve (lane 1) ─┘            │
+    rows e, shard e ─ cs-draw ─┘                                  └─ cs-solve (lane 1, next)
 
-Which rows a block visits in which step is drawn when the epoch begins, so that a step copies only
-the variables of its rows; ``cs-settle`` puts those of all steps together in the end. With one lane
-this is block minimization (Yu et al. 2012): one block after another. Of one block all visits of an
-epoch are one task, ``cs-solve``.
+A step is told of the rows, shard and weights as they were when the epoch began, and of all steps
+since. It changes a copy of them that lies beside ``cs-draw`` and ``cs-lane`` where the step before
+left it; a worker that has none makes it anew, by the same visits. ``cs-settle`` and ``cs-move``
+take the copies as the shard and the weights of the next epoch. With one lane this is block
+minimization (Yu et al. 2012): one block after another. Of one block all visits of an epoch are one
+task, ``cs-solve``.
 """
 
 from __future__ import annotations
