@@ -42,7 +42,7 @@ def test_variables_move_as_far_as_weights_do(formulation, k):
     order = np.arange(N)[::-1].copy()
     lane.visit(order[:30])
     before = lane.alpha
-    found, fresh = lane.visit(np.concatenate([order[15:45], order[20:25]]))  # some of them twice
+    _, fresh = lane.visit(np.concatenate([order[15:45], order[20:25]]))  # some of them twice
     assert fresh == 15
     solved = lane.alpha
     assert not np.array_equal(before, solved)

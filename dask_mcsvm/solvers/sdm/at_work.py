@@ -19,9 +19,10 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
     alpha_store,
 )
 from dask_mcsvm.solvers.kernels.jit import bare_by_type, kernel
-from dask_mcsvm.solvers.kernels.rows import LINE, SHORT, place_prefetch, row_prefetch
+from dask_mcsvm.solvers.kernels.rows import place_prefetch, row_prefetch
 from dask_mcsvm.solvers.kernels.simd import prefetch
 from dask_mcsvm.solvers.kernels.standard_rows import settle_mean, with_scores_of
+from dask_mcsvm.solvers.kernels.weights import LINE, SHORT
 
 from .change import Change, add_change, list_changes, square_of
 from .initial_duals import with_room

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_mcsvm.solvers.kernels.jit import kernel
-from dask_mcsvm.solvers.kernels.rows import LINE, SHORT
 from dask_mcsvm.solvers.kernels.simd import prefetch
+from dask_mcsvm.solvers.kernels.weights import LINE, SHORT
 
 #: Rows of W, and single entries, ahead of which memory is asked for.
 AHEAD, FAR_AHEAD = 4, 32
