@@ -10,6 +10,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm.data.validation import is_lazy
+from dask_mcsvm.estimators._containers import taken_in
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.training import HYBRID_CLASSES
 
@@ -33,6 +34,7 @@ class Scored:
             In memory or lazy; a dataset has labels and weights of its own.
         """
         check_is_fitted(self)
+        X, y, sample_weight = taken_in(self, X, y, sample_weight)
         if is_lazy(X):
             from dask_mcsvm.estimators._lazy_rows import lazy_accuracy  # imports Dask
 

@@ -18,6 +18,7 @@ from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
 from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Trained, raw_weights
+from dask_mcsvm.estimators._containers import taken_in
 from dask_mcsvm.estimators._delayed import DelayedFit, fit_span, graph_of_epoch, runs_on_dask
 from dask_mcsvm.estimators._fits import Posed, pose, standardization_of
 from dask_mcsvm.estimators._model import LinearModel
@@ -94,6 +95,9 @@ class LinearMCSVC(
     dtype : {"float32", "float64"} or None
         Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in
         float32, which halves memory and reaches a relative gap of about 1e-5.
+    layer : str or None
+        Of AnnData: where the rows are, in `fit` and `predict`, if not in X: the name of a layer, or
+        a path such as "raw/X" and "obsm/X_pca".
     n_jobs : int or None
         Threads in memory: None is one, -1 all cores. Where an epoch is work enough for several,
         they visit their own rows and add to one W as they come: faster, and certified, but not
@@ -200,6 +204,7 @@ class LinearMCSVC(
         probability: bool = False,
         standardize: bool | str = False,
         dtype: Any = None,
+        layer: str | None = None,
         n_jobs: int | None = None,
         warm_start: bool = False,
         checkpoint: Any = None,
@@ -223,6 +228,7 @@ class LinearMCSVC(
         self.probability = probability
         self.standardize = standardize
         self.dtype = dtype
+        self.layer = layer
         self.n_jobs = n_jobs
         self.warm_start = warm_start
         self.checkpoint = checkpoint
@@ -244,14 +250,17 @@ class LinearMCSVC(
 
         Parameters
         ----------
-        X : array-like, SciPy sparse, Dask array or frame, Zarr array, or path, (n, n_features)
+        X : array-like, SciPy sparse, Dask array or frame, Zarr, AnnData, or path, (n, n_features)
             NumPy, pandas or any SciPy sparse format (CSR is not converted). Never changed, and
             not copied if it is C-contiguous or canonical CSR of the arithmetic's dtype. Dask
             arrays, dense or of CSR chunks, are trained on by the current client's workers, or by
-            threads without one. A path is that of a dataset written by this package.
-        y : array-like or Dask array of shape (n_samples,)
-            Labels: integers or strings. A dataset has its own.
-        sample_weight : array-like of shape (n_samples,), optional
+            threads without one. A path is that of a dataset written by this package or of a file of
+            AnnData (.zarr, .h5ad), which is read chunk by chunk. An xarray.DataArray is as lazy as
+            what it holds.
+        y : array-like or Dask array of shape (n_samples,), or str
+            Labels: integers or strings. A dataset has its own. Of AnnData also the path of a
+            column, such as "obs/cell_type".
+        sample_weight : array-like of shape (n_samples,) or str, optional
             Factors of C, at least 0. A weight of 2 is two copies of the row, 0 is none.
         classes : array-like of shape (n_classes,), optional
             All classes, if y may lack some; by default those in y. Each has a row in `coef_`.
@@ -268,9 +277,11 @@ class LinearMCSVC(
         PrecisionWarning
             If `tol` is below what float32 can reach.
         """
+        given = X, y
+        X, y, sample_weight = taken_in(self, X, y, sample_weight, fits=True)
         settings = read_settings(self, lazy=is_lazy(X))
         span = fit_span(self, runs_on_dask(X, settings))
-        with span, epochs_as_tasks(self, X, y, settings) as settings:
+        with span, epochs_as_tasks(self, *given, settings) as settings:
             last = getattr(self, "_alpha", None) if settings.warm_start else None
             self._learn(pose(self, X, y, sample_weight, classes, settings, last), settings)
             return self
@@ -307,6 +318,7 @@ class LinearMCSVC(
         >>> found.Cs, found.best_.score(X, y) > 0.9
         ((0.01, 0.1, 1.0), True)
         """
+        X, y, sample_weight = taken_in(self, X, y, sample_weight, fits=True)
         return fit_path(self, X, y, Cs, validation, sample_weight)
 
     def epoch_graph(self, X: Any, y: Any = None, epoch: int = 0) -> Any:
@@ -338,6 +350,7 @@ class LinearMCSVC(
         >>> ("ww-round-e3-r0", "fit") in graph
         True
         """
+        X, y, _ = taken_in(self, X, y, fits=True)
         return graph_of_epoch(self, X, y, epoch)
 
     def explain(self, X: Any, y: Any = None) -> str:
@@ -356,6 +369,7 @@ class LinearMCSVC(
         str
             A cell of a notebook that ends with this call does not show it a second time.
         """
+        X, y, _ = taken_in(self, X, y, fits=True)
         lazy = is_lazy(X)
         settings = read_settings(self, lazy=lazy)
         if y is not None or lazy:
@@ -367,7 +381,8 @@ class LinearMCSVC(
             dtype = working_dtype(rows.dtype, settings.dtype)
             if settings.standardize:
                 rows = as_rows(rows, dtype)
-                rows = standardized_rows(rows, standardization_of(moments(rows), settings))
+                columns = standardization_of(moments(rows), dtype, settings)
+                rows = standardized_rows(rows, columns)
             plan = plan_for(rows, settings.C, self.classes_.size, dtype, settings)
         return printed(plan)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from dask.array import core as da
 from dask.base import tokenize
 from dask.delayed import Delayed, delayed
 from dask.task_spec import DataNode, List, Task, TaskRef
