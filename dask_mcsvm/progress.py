@@ -214,6 +214,103 @@ class LiveLine:
 SHOWN = ("epoch", "seconds", "gap", "active", "accuracy")
 
 
+class TqdmBar:
+    """The same as a bar of tqdm: a widget in a notebook with ipywidgets, else text.
+
+    Parameters
+    ----------
+    tol : float
+        The `tol` of the fit: the bar is full when the gap is as small.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dask_mcsvm import LinearMCSVC
+    >>> from dask_mcsvm.progress import TqdmBar
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LinearMCSVC(tol=1e-3, callbacks=(TqdmBar(tol=1e-3),), random_state=0).fit(X, y)
+    """
+
+    _install = "tqdm"
+
+    def __init__(self, tol: float) -> None:
+        self.tol = tol
+        self._pace, self._bar = Pace(tol), None
+
+    def __call__(self, record: Record) -> None:
+        self._pace.add(record)
+        self._show(self._pace.share or 0.0, line_of({name: record.get(name) for name in SHOWN}))
+
+    def note(self, text: str) -> None:
+        """Show how far a long epoch is."""
+        self._show(self._pace.share or 0.0, text)
+
+    announce = note
+
+    def close(self) -> None:
+        """End the bar; the next call begins another fit."""
+        if self._bar is not None:
+            self._end()
+        self._pace, self._bar = Pace(self.tol), None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the bar, which belongs to one terminal or notebook."""
+        return {**self.__dict__, "_bar": None}
+
+    def _show(self, share: float, text: str) -> None:
+        if self._bar is None:
+            try:
+                self._bar = self._begin()
+            except ImportError:
+                raise ImportError(
+                    f"{type(self).__name__} draws with {self._install}; type: pip install "
+                    f"{self._install}, or use LiveLine."
+                ) from None
+        self._move(share, text)
+
+    def _begin(self) -> Any:
+        from tqdm.auto import tqdm
+
+        return tqdm(total=100, bar_format="{percentage:3.0f}%|{bar}| {desc}")
+
+    def _move(self, share: float, text: str) -> None:
+        bar: Any = self._bar
+        bar.n = round(100 * share)
+        bar.set_description_str(text)
+
+    def _end(self) -> None:
+        bar: Any = self._bar
+        bar.close()
+
+
+class RichBar(TqdmBar):
+    """The same as a bar of rich.
+
+    Parameters
+    ----------
+    tol : float
+        The `tol` of the fit: the bar is full when the gap is as small.
+    """
+
+    _install = "rich"
+
+    def _begin(self) -> Any:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        shown = Progress(BarColumn(BAR_WIDTH), TextColumn("{task.description}", markup=False))
+        shown.add_task("", total=1.0)
+        shown.start()
+        return shown
+
+    def _move(self, share: float, text: str) -> None:
+        shown: Any = self._bar
+        shown.update(shown.task_ids[0], completed=share, description=text)
+
+    def _end(self) -> None:
+        shown: Any = self._bar
+        shown.stop()
+
+
 def in_notebook() -> bool:
     """Whether this is the kernel of a notebook, which has output cells and no terminal."""
     found = sys.modules.get("IPython")  # a kernel has imported it; nobody else needs it

@@ -15,8 +15,16 @@ html_title = f"dask-mcsvm {release}"
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_parser"]
 exclude_patterns = ["_build"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme = "pydata_sphinx_theme"
-html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "icon_links": []}
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "icon_links": [],
+    # More would take a second line of the head.
+    "header_links_before_dropdown": 4,
+}
 html_sidebars = {"**": []}
 html_show_copyright = False
 html_show_sourcelink = False

@@ -23,7 +23,7 @@ def chunks(n_chunks: int, seed: int):
 
 def main() -> None:
     X_test, y_test = next(chunks(1, seed=99))
-    model = LaRankSVC(C=1.0, gamma=0.1, max_support=200, cache_size=10, random_state=0)
+    model = LaRankSVC(C=1.0, gamma=0.1, max_support=600, cache_size=10, random_state=0)
     for number, (X, y) in enumerate(chunks(6, seed=1), start=1):
         model.partial_fit(X, y, classes=np.arange(CLASSES))
         print(

@@ -39,6 +39,8 @@ ONLY_IN = {
     "numba": ["solvers", "solvers.*"],
     "llvmlite": ["solvers.kernels.simd"],
     "zarr": ["storage", "storage.*"],
+    "h5py": ["storage.elements"],
+    "zstandard": ["storage.libsvm"],
     "dask": [
         "storage.dataset*",
         "storage._write",
@@ -55,6 +57,8 @@ ONLY_IN = {
     "joblib": ["data.validation"],
     "threadpoolctl": ["solvers.splitting.blas"],
     "IPython": ["progress"],
+    "rich": ["progress"],
+    "tqdm": ["progress"],
     "matplotlib": ["report", "report.*"],
     "jinja2": ["report._page"],
     "click": ["cli", "cli.*"],

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import sys
 import threading
 
 import numpy as np
@@ -14,10 +15,14 @@ from dask_mcsvm import LinearMCSVC, progress
 from dask_mcsvm.progress import (
     EVERY_SECONDS,
     LINE_SECONDS,
+    SHOWN,
     ClusterEvents,
     LiveLine,
     Pace,
+    RichBar,
+    TqdmBar,
     bar,
+    line_of,
     listening,
 )
 from dask_mcsvm.storage import write_dataset
@@ -227,3 +232,28 @@ def test_without_a_client_it_says_what_to_type(toy):
     )
     with pytest.raises(RuntimeError, match=text):
         LinearMCSVC(callbacks=(ClusterEvents(),)).fit(*toy)
+
+
+# -- bars of others --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [TqdmBar, RichBar])
+def test_a_bar_of_another_library_is_drawn_and_ends(kind, toy, capsys):
+    shown = kind(tol=1e-2)
+    model = LinearMCSVC(tol=1e-2, callbacks=(shown,), random_state=0).fit(*toy)
+    told = "".join(capsys.readouterr())
+    assert line_of({name: model.history_[-1].get(name) for name in SHOWN})[:12] in told
+    assert shown._bar is None
+    shown.note("200 of 1,000 rows")
+    pickle.dumps(shown)
+    shown.close()
+    assert "200 of 1,000 rows" in "".join(capsys.readouterr())
+    assert clone(model).callbacks[0].tol == 1e-2
+
+
+@pytest.mark.parametrize(("kind", "package"), [(TqdmBar, "tqdm"), (RichBar, "rich")])
+def test_a_bar_without_its_library_says_what_to_type(kind, package, monkeypatch):
+    for module in ("tqdm.auto", "rich.progress"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=f"type: pip install {package}, or use LiveLine"):
+        kind(tol=1e-3)({"epoch": 1, "seconds": 1.0, "gap": 0.1})

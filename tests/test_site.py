@@ -1,6 +1,7 @@
 """What the site must not forget; that it builds without a warning is a step of .ci/run."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,15 @@ def test_every_public_method_is_in_the_reference(name):
         and (callable(value) or isinstance(value, classmethod) or hasattr(value, "check"))
     }
     assert set(members.split(", ")) == ours
+
+
+def test_the_gallery_is_of_the_examples_there_are():
+    gallery = runpy.run_path(str(DOCS / "make_gallery.py"))
+    again = "type python docs/make_gallery.py"
+    assert (DOCS / "examples.md").read_text("utf-8") == gallery["page"](), again
+    drawn = sorted(path.stem for path in (DOCS / "images" / "examples").glob("*.png"))
+    assert drawn == gallery["names"](), again
+    assert set(gallery["DRAWN"]) <= set(drawn)
 
 
 def test_every_example_and_every_page_is_on_the_site():

@@ -14,6 +14,10 @@ ALWAYS = ("numpy", "scipy", "scikit-learn", "setuptools", "wheel")
 #: requirements (torch, transformers) are of its models of language, not of xlinear.
 INSTEAD = {"libpecos": ("numpy<2", "scipy<1.12", "scikit-learn<1.5", "setuptools", "wheel")}
 
+#: What a package needs besides, in an older release than pip would take: scikit-learn 1.8 no longer
+#: has an argument that CellTypist passes.
+OLDER = {"celltypist": ("scikit-learn<1.8",)}
+
 
 def python_of(package: str) -> str:
     """The interpreter of an environment that has the package; made where there is none."""
@@ -24,7 +28,7 @@ def python_of(package: str) -> str:
         venv.create(folder, with_pip=True, clear=True)
         install = [str(python), "-m", "pip", "install", "--quiet"]
         alone = ("--no-deps",) if package in INSTEAD else ()
-        for wanted in (INSTEAD.get(package, ALWAYS), (*alone, package)):
+        for wanted in (INSTEAD.get(package, ALWAYS), (*alone, *OLDER.get(package, ()), package)):
             subprocess.run([*install, *wanted], check=True, stdout=sys.stderr)
         ready.touch()
     return str(python)

@@ -29,7 +29,8 @@ class Flag:
         return "--" + self.parameter.replace("_", "-")
 
 
-# `callbacks` is a Python object, and `warm_start` is about a second fit: neither is here.
+# `callbacks` is a Python object, `warm_start` is about a second fit, and datasets, which is what
+# commands train on, have no `layer`: `convert` asks for it. None of them is here.
 FLAGS = (
     Flag("formulation", click.Choice([*FORMULATIONS, *SHORT]), "The loss [crammer_singer]."),
     Flag("solver", str, "Solver [auto]."),

@@ -155,9 +155,13 @@ def found_blocks(
 
     With a scheduler both are tasks: `ask`, a method of the estimator, is lazy for a dataset.
     """
+    from dask_mcsvm.data.containers import with_names
+
     if scheduler is None:
         for b in range(dataset.n_blocks):
-            yield from map(make, map(ask, row_slices(dataset.read_block(b), dataset.n_classes)))
+            slices = row_slices(dataset.read_block(b), dataset.n_classes)
+            named = (with_names(rows, dataset.feature_names) for rows in slices)
+            yield from map(make, map(ask, named))
         return
     from dask.base import compute
     from dask.delayed import delayed

@@ -49,8 +49,10 @@ def training_input(path: str, *, lazy: bool = False) -> TrainingInput:
     notes = {"data": path, "data fingerprint": dataset.fingerprint}
     if lazy:
         return TrainingInput(dataset, None, None, dataset.classes, notes)
+    from dask_mcsvm.data.containers import with_names
+
     return TrainingInput(
-        X=dataset.read_rows(0, dataset.shape[0]),
+        X=with_names(dataset.read_rows(0, dataset.shape[0]), dataset.feature_names),
         y=dataset.classes[dataset.read_labels()],
         sample_weight=dataset.read_weights(),
         classes=dataset.classes,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from dask.array import core as da
 from dask.delayed import Delayed, delayed
 
 from dask_mcsvm.formulations import HeldOut, logits

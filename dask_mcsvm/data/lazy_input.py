@@ -11,16 +11,17 @@ import zlib
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from dask.array import core as da
 
 from dask_mcsvm.checks import NUMERIC, check_sparse, missing_label, numeric_columns, plain_labels
 from dask_mcsvm.errors import advised
 from dask_mcsvm.formulations import Moments, Standardization, moments
-from dask_mcsvm.storage import Dataset, open_dataset
+from dask_mcsvm.storage import Dataset, of_tasks, open_dataset
 
+from .containers import NamedRows
 from .row_source import WeightsByClass, weights_by_class
 
 Array = npt.NDArray[Any]
@@ -34,11 +35,14 @@ def lazy_rows(X: Any) -> da.Array:
     """
     if isinstance(X, str | os.PathLike):
         X = open_dataset(X)
+    if isinstance(X, NamedRows):
+        X = X.rows
     if isinstance(X, Dataset):
         return X.to_dask()[0]
     if hasattr(X, "to_dask_array"):
         X = numeric_columns(X).to_dask_array()
-    elif not isinstance(X, da.Array):
+    X = of_tasks(X)
+    if not isinstance(X, da.Array):
         X = da.from_zarr(X)
     if X.ndim != 2:
         raise ValueError(
@@ -62,8 +66,11 @@ def refuse_labels(dataset: Dataset, y: Any, sample_weight: Any, classes: Any) ->
 
 
 def column_names(X: Any) -> Array | None:
-    """The names of a frame's columns if all are strings, as scikit-learn has it; else None."""
-    names = getattr(X, "columns", None)
+    """The names of a frame's columns, or a dataset's, if all are strings, as scikit-learn has it;
+    else None."""
+    if isinstance(X, str | os.PathLike):
+        X = open_dataset(X)
+    names = X.feature_names if isinstance(X, Dataset) else getattr(X, "columns", None)
     if names is None or not all(isinstance(name, str) for name in names):
         return None
     return np.asarray(names, object)

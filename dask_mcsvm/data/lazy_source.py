@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import Any, Protocol
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from dask.array import core as da
 from dask.delayed import Delayed, delayed
 
 from dask_mcsvm.checks import (
@@ -28,7 +28,7 @@ from dask_mcsvm.checks import (
 from dask_mcsvm.formulations import Moments, Standardization
 from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.row_block import as_block
-from dask_mcsvm.storage import Dataset, open_dataset
+from dask_mcsvm.storage import Dataset, of_tasks, open_dataset
 
 from .lazy_input import (
     ChunkFacts,
@@ -281,10 +281,10 @@ def like(column: Any, X: da.Array, name: str, runner: Runner) -> da.Array:
         numbers = nullable_dtype(column.dtype)
         if not isinstance(column.dtype, np.dtype):  # strings, categories, nullable numbers
             column = column.astype(object)
-        column = column.to_dask_array()
+        column = of_tasks(column.to_dask_array())
         if numbers is not None:
             column = column.map_blocks(of_dtype, numbers, dtype=numbers, meta=np.empty(0, numbers))
-    elif not isinstance(column, da.Array):
+    elif not isinstance(column := of_tasks(column), da.Array):
         values = np.asarray(plain_labels(column) if name == "y" else column)
         column = da.from_array(values, chunks=max(1, values.shape[0] if values.ndim else 1))
     if column.ndim != 1:

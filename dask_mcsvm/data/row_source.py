@@ -258,7 +258,11 @@ class DatasetSource:
 
     @property
     def features(self) -> dict[str, Any]:
-        return {"n_features_in_": self.shape[1]}
+        names = self.dataset.feature_names
+        return {
+            "n_features_in_": self.shape[1],
+            **({} if names is None else {"feature_names_in_": names}),
+        }
 
     @property
     def n_given(self) -> int:

@@ -8,6 +8,7 @@ import copy
 import math
 import numbers
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from dask_mcsvm.checks import (
 )
 from dask_mcsvm.errors import advised, bad_parameter
 from dask_mcsvm.formulations import Standardization
+
+from .containers import NamedRows
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 # A C-contiguous ndarray, or a csr_array with int32 indices and int64 indptr; float32 or float64.
@@ -103,6 +106,13 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
         accepted = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
         raise bad_parameter(name, value, accepted, f"{name}={choices[0]!r}")
     return value
+
+
+def check_layer(layer: object) -> None:
+    """The name of a layer of AnnData, or None."""
+    if layer is not None and not (isinstance(layer, str) and layer):
+        needed = "the name of a layer of AnnData, or None"
+        raise bad_parameter("layer", layer, needed, 'layer="counts"')
 
 
 def check_dtype(dtype: object) -> np.dtype[Any] | None:
@@ -179,6 +189,8 @@ def is_lazy(X: Any) -> bool:
     """
     if isinstance(X, str | os.PathLike):
         return True
+    if isinstance(X, NamedRows):
+        return is_lazy(X.rows)
     refuse_shapeless("X", X)
     home = type(X).__module__.split(".")
     return home[0] in {"dask", "dask_expr", "zarr"} or home[:2] == ["dask_mcsvm", "storage"]
@@ -202,13 +214,55 @@ def check_rows(estimator: Any, X: Any) -> Rows:
 
 def _validated(estimator: Any, X: Any, *y: Any, reset: bool) -> Any:
     """`validate_data` of rows that no conversion may read before their structure was checked."""
+    names = None
+    if isinstance(X, NamedRows):
+        X, names = X.rows, X.columns
+        estimator = checked_names(estimator, names, reset=reset)
     check_sparse(X)
     with saying_what_to_type(X):
         # "numeric", not a float type: int8 rows are cast block by block later, not all at once.
         how = {"reset": reset, "accept_sparse": "csr", "dtype": "numeric"}
         found = validate_data(estimator, X, *y, **how)
+    if reset and names is not None:
+        estimator.feature_names_in_ = names
     check_sparse(found[0] if y else found)  # lists and dictionaries of entries are CSR by now
     return found
+
+
+def checked_names(estimator: Any, names: npt.NDArray[Any], *, reset: bool = False) -> Any:
+    """An estimator for scikit-learn to check rows without names by, once their names were checked.
+
+    scikit-learn takes names off frames only. The sentence begins with its words.
+    """
+    if reset:
+        return estimator
+    fitted = getattr(estimator, "feature_names_in_", None)
+    if fitted is None:
+        warnings.warn(
+            f"X has feature names, but {type(estimator).__name__} was fitted without feature names",
+            stacklevel=2,
+        )
+        return estimator
+    if not np.array_equal(fitted, names):
+        raise ValueError(
+            "The feature names should match those that were passed during fit; "
+            f"{_other_names(fitted.tolist(), names.tolist())}: type X[:, model.feature_names_in_]."
+        )
+    shadow = copy.copy(estimator)
+    del shadow.feature_names_in_
+    return shadow
+
+
+def _other_names(fitted: list[str], given: list[str]) -> str:
+    """How names differ from those of the fit."""
+    parts = []
+    for what, found in (
+        ("missing", sorted(set(fitted) - set(given))),
+        ("unknown", sorted(set(given) - set(fitted))),
+    ):
+        if found:
+            parts.append(f"{len(found)} {what} ({', '.join(map(repr, found[:3]))})")
+    return " and ".join(parts) or "they are the same in another order"
 
 
 def working_dtype(stored: np.dtype[Any], asked: np.dtype[Any] | None) -> np.dtype[Any]:

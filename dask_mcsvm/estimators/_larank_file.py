@@ -125,7 +125,8 @@ def read_file(
     state = checked_state(run, arrays | {"n_seen": parts["n_seen"]})
     highest = d if kernel.name == "precomputed" else LARGEST
     learned["support_"] = _support(arrays.get("support"), state["ids"], highest)
-    parameters = _parameters(names, {"margins": None, **parts["parameters"]})  # of 0.1 have none
+    # Files of 0.1 have neither.
+    parameters = _parameters(names, {"margins": None, "layer": None, **parts["parameters"]})
     parameters["margins"] = given_margins(parameters["margins"], arrays)
     return parameters, learned, Kept.of(rebuild(run, state))
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_mcsvm.data.validation import as_rows, check_rows, class_weights, is_lazy
 from dask_mcsvm.errors import ModelFormatError
+from dask_mcsvm.estimators._containers import rows_of
 from dask_mcsvm.estimators._larank_bench import Kept
 from dask_mcsvm.estimators._larank_file import OF_ONE_FIT, SAVED, read_file
 from dask_mcsvm.estimators._larank_settings import read_settings
@@ -138,6 +139,7 @@ class LaRankModel(Scored):
         """
         self = copy.copy(self)  # as it is now, whatever is trained meanwhile
         check_is_fitted(self)
+        X = rows_of(self, X)
         if is_lazy(X):
             from dask_mcsvm.estimators._lazy_rows import check_lazy_rows  # these import Dask
             from dask_mcsvm.graphs.larank import lazy_scores
@@ -150,6 +152,7 @@ class LaRankModel(Scored):
         """The class with the highest score, shape (n_samples,), for each row of X; lazy if X is."""
         self = copy.copy(self)  # as it is now, whatever is trained meanwhile
         check_is_fitted(self)
+        X = rows_of(self, X)
         if is_lazy(X):
             from dask_mcsvm.estimators._lazy_rows import check_lazy_rows  # these import Dask
             from dask_mcsvm.graphs.larank import lazy_labels

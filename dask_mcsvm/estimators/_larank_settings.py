@@ -15,6 +15,7 @@ from dask_mcsvm.data.validation import (
     check_dtype,
     check_flag,
     check_integer,
+    check_layer,
     check_number,
     check_verbose,
     draw_seed,
@@ -69,6 +70,7 @@ class Settings:
 
 def read_settings(estimator: Any, *, lazy: bool = False) -> Settings:
     """Check every parameter that can be checked without looking at the data."""
+    check_layer(estimator.layer)
     check_kept(estimator, ("checkpoint",), lazy)
     kernel, function = estimator.kernel, None
     if callable(kernel):

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from dask_mcsvm.data.lazy_input import checked_rows, lazy_rows, whole_rows
+from dask_mcsvm.data.containers import NamedRows
+from dask_mcsvm.data.lazy_input import checked_rows, column_names, lazy_rows, whole_rows
 from dask_mcsvm.data.lazy_source import share_of_hits
-from dask_mcsvm.data.validation import saying_what_to_type
+from dask_mcsvm.data.validation import checked_names, saying_what_to_type
 from dask_mcsvm.training.runner import find_runner
 
 
@@ -23,7 +24,10 @@ def check_lazy_rows(estimator: Any, X: Any) -> Any:
     """
     rows = whole_rows(lazy_rows(X))
     # scikit-learn reads names off pandas frames; an array has a number of columns and no names.
-    columns = X._meta if hasattr(X, "columns") else np.empty((0, rows.shape[1]))
+    is_frame = hasattr(X, "columns") and not isinstance(X, NamedRows)
+    if not is_frame and (names := column_names(X)) is not None:
+        estimator = checked_names(estimator, names)
+    columns = X._meta if is_frame else np.empty((0, rows.shape[1]))
     with saying_what_to_type():
         validate_data(estimator, columns, reset=False, skip_check_array=True)
     return checked_rows(rows)

@@ -19,6 +19,7 @@ from dask_mcsvm.data.validation import (
 )
 from dask_mcsvm.estimators._certain import certain_rows, nearness_of
 from dask_mcsvm.estimators._certificate import Certificate, Trained, certify
+from dask_mcsvm.estimators._containers import rows_of, taken_in
 from dask_mcsvm.estimators._predict import (
     Scored,
     best_classes,
@@ -32,6 +33,7 @@ from dask_mcsvm.estimators._probability import (
 )
 from dask_mcsvm.estimators._prune import column_squares, pruned, refuse_tied
 from dask_mcsvm.estimators.explain import Explanation, explained, feature_names
+from dask_mcsvm.training import parse_size
 
 
 class LinearModel(Scored):
@@ -42,6 +44,7 @@ class LinearModel(Scored):
     classes_: npt.NDArray[Any]
     dual_: float
     n_jobs: int | None
+    memory_limit: Any
     _trained: Trained
 
     def decision_function(self, X: Any) -> Any:
@@ -58,6 +61,7 @@ class LinearModel(Scored):
             the first, except for one-vs-rest, where the second's score is the answer by itself.
         """
         check_is_fitted(self)
+        X = rows_of(self, X)
         if is_lazy(X) or is_lazy(self.coef_):
             from dask_mcsvm.estimators._lazy import lazy_scores
 
@@ -93,7 +97,7 @@ class LinearModel(Scored):
         (150, 3)
         """
         check_is_fitted(self)
-        temperature = fitted_temperature(self)
+        X, temperature = rows_of(self, X), fitted_temperature(self)
         if is_lazy(X) or is_lazy(self.coef_):
             from dask_mcsvm.estimators._lazy import lazy_probabilities
 
@@ -104,6 +108,7 @@ class LinearModel(Scored):
     def predict(self, X: Any) -> Any:
         """The class with the highest score, shape (n_samples,), for each row of X."""
         check_is_fitted(self)
+        X = rows_of(self, X)
         if is_lazy(X) or is_lazy(self.coef_):
             from dask_mcsvm.estimators._lazy import lazy_labels
 
@@ -130,6 +135,7 @@ class LinearModel(Scored):
         k = self.classes_.size
         if n > k:
             raise ValueError(f"n is {n}, but there are {k} classes; type n={k} to rank them all.")
+        X = rows_of(self, X)
         if is_lazy(X) or is_lazy(self.coef_):
             from dask_mcsvm.estimators._lazy import lazy_topk
 
@@ -171,7 +177,7 @@ class LinearModel(Scored):
         True
         """
         check_is_fitted(self)
-        near = nearness_of(self, certificate)
+        X, near = rows_of(self, X), nearness_of(self, certificate)
         if is_lazy(X) or is_lazy(self.coef_):
             from dask_mcsvm.estimators._lazy import lazy_certain
 
@@ -200,6 +206,7 @@ class LinearModel(Scored):
             If these cannot be the training rows.
         """
         check_is_fitted(self)
+        X, y, sample_weight = taken_in(self, X, y, sample_weight)
         if y is None and not is_dataset(X):
             raise ValueError("certify needs the labels of these rows; type certify(X, y).")
         if is_lazy(X):
@@ -265,6 +272,7 @@ class LinearModel(Scored):
         refuse_tied(self._trained.formulation)
         max_gap = check_number("max_gap", max_gap, above=0.0, example="max_gap=2e-3")
         refuse_files(self.coef_, "prune")
+        X, y, sample_weight = taken_in(self, X, y, sample_weight)
         if y is None and not is_dataset(X):
             raise ValueError("prune needs the labels of the training rows; type prune(X, y).")
         columns = self._trained.columns
@@ -330,9 +338,15 @@ class LinearModel(Scored):
         return self
 
     def densify(self) -> Self:
-        """Turn `coef_` back into an ndarray."""
+        """Turn `coef_` back into an ndarray, if that is not above `memory_limit`."""
         check_is_fitted(self)
         if sp.issparse(self.coef_):
+            size = int(np.prod(self.coef_.shape)) * self.coef_.dtype.itemsize
+            if self.memory_limit is not None and size > parse_size(self.memory_limit):
+                raise ValueError(
+                    f"coef_ takes {size:,} bytes as an array, more than "
+                    f"memory_limit={self.memory_limit!r}; leave it sparse, or raise memory_limit."
+                )
             # As a fit leaves it: the transpose of a C-contiguous (d, k).
             self.coef_ = np.ascontiguousarray(self.coef_.toarray().T).T
         return self

@@ -12,6 +12,7 @@ from sklearn.utils import Tags
 from dask_mcsvm.data.validation import TrainingSet, check_sample_weight, check_training_set, is_lazy
 from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
+from dask_mcsvm.estimators._containers import taken_in
 from dask_mcsvm.estimators._delayed import DelayedFit, fit_span
 from dask_mcsvm.estimators._larank_bench import Kept, bench_of, one_at_a_time
 from dask_mcsvm.estimators._larank_model import LaRankModel, exposed
@@ -85,6 +86,8 @@ class LaRankSVC(
         What a mistake costs, as in `LinearMCSVC`. `partial_fit` fixes it in its first call.
     dtype : {"float32", "float64"} or None
         Of rows, weights and cached kernel values. None keeps float64, all else is float32.
+    layer : str or None
+        Of AnnData: where the rows are, if not in X, as in `LinearMCSVC`.
     callbacks : tuple of callable
         Each is called with a record (dict) of every epoch; returning True stops the fit, and an
         error ends it and leaves the model as it was. Those of scikit-learn (1.9 and later) are set
@@ -160,6 +163,7 @@ class LaRankSVC(
         class_weight: Any = None,
         margins: Any = None,
         dtype: Any = None,
+        layer: str | None = None,
         callbacks: Any = (),
         verbose: int = 0,
         random_state: Any = None,
@@ -181,6 +185,7 @@ class LaRankSVC(
         self.class_weight = class_weight
         self.margins = margins
         self.dtype = dtype
+        self.layer = layer
         self.callbacks = callbacks
         self.verbose = verbose
         self.random_state = random_state
@@ -197,12 +202,12 @@ class LaRankSVC(
 
         Parameters
         ----------
-        X : array-like, SciPy sparse or Dask array of shape (n_samples, n_features), or a path
-            The path is that of a dataset that this package wrote. Chunks of a Dask array or a
-            dataset are visited one at a time, in random order, wherever they are: the model
-            travels, not the rows.
+        X : array-like, SciPy sparse, Dask array, AnnData or path, of shape (n_samples, n_features)
+            The path is that of a dataset that this package wrote, or of a file of AnnData. Chunks
+            of a Dask array, a dataset or a file are visited one at a time, in random order,
+            wherever they are: the model travels, not the rows.
         y : array-like or Dask array of shape (n_samples,)
-            Labels; a dataset has its own.
+            Labels; a dataset has its own. Of AnnData also a column, such as "obs/cell_type".
         sample_weight : array-like or Dask array of shape (n_samples,), optional
             Factors of C, at least 0.
         classes : array-like of shape (n_classes,), optional
@@ -224,9 +229,11 @@ class LaRankSVC(
         ConvergenceWarning
             If ``stop="gap"`` and `max_epochs` ended the fit above `tol`.
         """
+        given = X, y
+        X, y, sample_weight = taken_in(self, X, y, sample_weight, fits=True)
         settings = read_settings(self, lazy=is_lazy(X))
         span = fit_span(self, is_lazy(X))
-        with span, epochs_as_tasks(self, X, y, settings) as settings:
+        with span, epochs_as_tasks(self, *given, settings) as settings:
             if is_lazy(X):
                 from dask_mcsvm.estimators._larank_lazy import fit_chunks  # imports Dask
 
@@ -277,6 +284,7 @@ class LaRankSVC(
         RuntimeError
             If another call of `fit` or `partial_fit` is training it.
         """
+        X, y, sample_weight = taken_in(self, X, y, sample_weight, fits=True)
         settings = read_settings(self)
         self._check_stream(settings, classes)
         first = not hasattr(self, "_run")

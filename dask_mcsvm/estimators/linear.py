@@ -4,7 +4,6 @@ import warnings
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
@@ -19,11 +18,13 @@ from dask_mcsvm.errors import ConvergenceWarning, convergence_message
 from dask_mcsvm.estimators._callbacks import CallbackSupportMixin, epochs_as_tasks
 from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Trained, raw_weights
+from dask_mcsvm.estimators._containers import taken_in
 from dask_mcsvm.estimators._delayed import DelayedFit, fit_span, graph_of_epoch, runs_on_dask
 from dask_mcsvm.estimators._fits import Posed, pose, standardization_of
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._probability import find_temperature
+from dask_mcsvm.estimators._prune import density_of
 from dask_mcsvm.estimators._settings import (
     Settings,
     plan_for,
@@ -37,6 +38,7 @@ from dask_mcsvm.estimators._shown import Shown, printed
 from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.estimators.files import ModelFile
 from dask_mcsvm.formulations import moments
+from dask_mcsvm.solvers.sparse_weights import split_weights
 from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import Fit
 
@@ -93,10 +95,14 @@ class LinearMCSVC(
     dtype : {"float32", "float64"} or None
         Arithmetic of the solver. None keeps float64 rows in float64 and solves all others in
         float32, which halves memory and reaches a relative gap of about 1e-5.
+    layer : str or None
+        Of AnnData: where the rows are, in `fit` and `predict`, if not in X: the name of a layer, or
+        a path such as "raw/X" and "obsm/X_pca".
     n_jobs : int or None
         Threads in memory: None is one, -1 all cores. Where an epoch is work enough for several,
         they visit their own rows and add to one W as they come: faster, and certified, but not
-        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number.
+        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number. A W
+        of lists (see `coef_`) is visited by one thread, and certified by all.
         Fits on Dask run in the threads of its workers and take no notice of it.
     warm_start : bool
         Keep the dual variables, and start the next fit on the same rows from them.
@@ -114,6 +120,8 @@ class LinearMCSVC(
         if there is a client, and this is how many bytes it may use beyond what it holds. On Dask:
         rows stay in the workers' memory between epochs only if they take less than 0.4 of it, and
         a larger W is cut into groups of classes that never meet in one process, `coef_` included.
+        Of rows in memory it is how many bytes W may take while it is trained: where an array is
+        larger, sparse rows get a W of lists, and what still does not fit is an error.
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
@@ -127,8 +135,9 @@ class LinearMCSVC(
 
     Attributes
     ----------
-    coef_ : ndarray or Dask array of shape (n_classes, n_features)
-        Weights, one row per class, also for two classes; CSR after `sparsify`. A Dask array that
+    coef_ : ndarray, SciPy CSR or Dask array of shape (n_classes, n_features)
+        Weights, one row per class, also for two classes; CSR after `sparsify`, and where W was
+        trained as lists (sparse rows, 512 classes and more, see `explain`). A Dask array that
         reads files in `scratch` where the classes were cut into groups and all of it takes more
         than `memory_limit` (1 GiB by default).
     intercept_ : ndarray of shape (n_classes,)
@@ -195,6 +204,7 @@ class LinearMCSVC(
         probability: bool = False,
         standardize: bool | str = False,
         dtype: Any = None,
+        layer: str | None = None,
         n_jobs: int | None = None,
         warm_start: bool = False,
         checkpoint: Any = None,
@@ -218,6 +228,7 @@ class LinearMCSVC(
         self.probability = probability
         self.standardize = standardize
         self.dtype = dtype
+        self.layer = layer
         self.n_jobs = n_jobs
         self.warm_start = warm_start
         self.checkpoint = checkpoint
@@ -239,14 +250,17 @@ class LinearMCSVC(
 
         Parameters
         ----------
-        X : array-like, SciPy sparse, Dask array or frame, Zarr array, or path, (n, n_features)
+        X : array-like, SciPy sparse, Dask array or frame, Zarr, AnnData, or path, (n, n_features)
             NumPy, pandas or any SciPy sparse format (CSR is not converted). Never changed, and
             not copied if it is C-contiguous or canonical CSR of the arithmetic's dtype. Dask
             arrays, dense or of CSR chunks, are trained on by the current client's workers, or by
-            threads without one. A path is that of a dataset written by this package.
-        y : array-like or Dask array of shape (n_samples,)
-            Labels: integers or strings. A dataset has its own.
-        sample_weight : array-like of shape (n_samples,), optional
+            threads without one. A path is that of a dataset written by this package or of a file of
+            AnnData (.zarr, .h5ad), which is read chunk by chunk. An xarray.DataArray is as lazy as
+            what it holds.
+        y : array-like or Dask array of shape (n_samples,), or str
+            Labels: integers or strings. A dataset has its own. Of AnnData also the path of a
+            column, such as "obs/cell_type".
+        sample_weight : array-like of shape (n_samples,) or str, optional
             Factors of C, at least 0. A weight of 2 is two copies of the row, 0 is none.
         classes : array-like of shape (n_classes,), optional
             All classes, if y may lack some; by default those in y. Each has a row in `coef_`.
@@ -263,9 +277,11 @@ class LinearMCSVC(
         PrecisionWarning
             If `tol` is below what float32 can reach.
         """
+        given = X, y
+        X, y, sample_weight = taken_in(self, X, y, sample_weight, fits=True)
         settings = read_settings(self, lazy=is_lazy(X))
         span = fit_span(self, runs_on_dask(X, settings))
-        with span, epochs_as_tasks(self, X, y, settings) as settings:
+        with span, epochs_as_tasks(self, *given, settings) as settings:
             last = getattr(self, "_alpha", None) if settings.warm_start else None
             self._learn(pose(self, X, y, sample_weight, classes, settings, last), settings)
             return self
@@ -302,6 +318,7 @@ class LinearMCSVC(
         >>> found.Cs, found.best_.score(X, y) > 0.9
         ((0.01, 0.1, 1.0), True)
         """
+        X, y, sample_weight = taken_in(self, X, y, sample_weight, fits=True)
         return fit_path(self, X, y, Cs, validation, sample_weight)
 
     def epoch_graph(self, X: Any, y: Any = None, epoch: int = 0) -> Any:
@@ -333,6 +350,7 @@ class LinearMCSVC(
         >>> ("ww-round-e3-r0", "fit") in graph
         True
         """
+        X, y, _ = taken_in(self, X, y, fits=True)
         return graph_of_epoch(self, X, y, epoch)
 
     def explain(self, X: Any, y: Any = None) -> str:
@@ -351,6 +369,7 @@ class LinearMCSVC(
         str
             A cell of a notebook that ends with this call does not show it a second time.
         """
+        X, y, _ = taken_in(self, X, y, fits=True)
         lazy = is_lazy(X)
         settings = read_settings(self, lazy=lazy)
         if y is not None or lazy:
@@ -413,7 +432,6 @@ class LinearMCSVC(
         temperature: float | None,
     ) -> None:
         """Set the fitted attributes, all at the end: a fit that fails has changed none."""
-        d = features["n_features_in_"]
         stale_names = (
             "feature_names_in_", "temperature_", "mean_", "scale_", "_alpha", "notes_", "_versions",
         )  # fmt: skip
@@ -421,14 +439,15 @@ class LinearMCSVC(
             self.__dict__.pop(stale, None)
         self.__dict__.update(features)
         self.classes_ = classes
-        W, offset = raw_weights(fit.W[:d], trained.columns)
+        W, bias = split_weights(fit.W)
+        W, offset = raw_weights(W, trained.columns)
         self.coef_ = W.T  # a view: the solver's layout is also the best for predict
-        self.intercept_ = trained.tau * np.asarray(fit.W[d], np.float64) + offset
+        self.intercept_ = trained.tau * bias + offset
         if trained.columns is not None:
             self.mean_, self.scale_ = trained.columns.mean, trained.columns.scale
         self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
         self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
-        self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)
+        self.density_ = density_of(self.coef_)
         self.dual_density_ = fit.dual_density
         self.plan_, self.solver_ = plan, fit.solver or plan.solver
         if temperature is not None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
+from dask.array import core as da
 from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.data.rows import Graph, Rows

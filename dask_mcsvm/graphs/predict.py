@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
+from dask.array import core as da
 from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.task_spec import DataNode, List, Task, TaskRef

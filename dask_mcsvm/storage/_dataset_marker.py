@@ -32,6 +32,10 @@ def read_dataset_marker(place: Place) -> dict[str, Any]:
     if not classes.size or not (classes[1:] > classes[:-1]).all():
         raise fault("its classes are not sorted")
     _check_offsets(marker, fault)
+    names = marker.get("feature_names")  # datasets of 0.1 have none
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if names is not None and not (is_list and len(names) == marker["d"]):
+        raise fault("its feature_names are not one string per column")
     for name, (shape, dtype) in _arrays(marker).items():
         check_claim(name, shape, np.dtype(dtype), marker["chunks"].get(name), fault)
     return marker

@@ -82,6 +82,13 @@ class Place:
         fs, root = self._filesystem()
         return fs.open(root, "rb"), int(fs.size(root))
 
+    def n_bytes(self) -> int:
+        """Of this place as one file; 0 where that is not known, as of a pipe."""
+        if self.is_local:
+            return os.path.getsize(self.path) if os.path.isfile(self.path) else 0
+        fs, root = self._filesystem()
+        return int(fs.size(root) or 0)
+
     def write_bytes(self, key: str, data: bytes) -> None:
         """Write an object so that readers see the old bytes or the new ones, never a part."""
         if not self.is_local:

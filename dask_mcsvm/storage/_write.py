@@ -136,6 +136,7 @@ class Contents:
     n_features: int | None = None
     dtype: np.dtype[Any] | None = None
     index_shift: int = 0  # -1 for text that counts columns from one
+    names: Sequence[str] | None = None  # of the features
 
     @property
     def n_rows(self) -> int:
@@ -205,6 +206,8 @@ def assemble(
         "classes": classes,
         "row_offsets": _row_offsets(target, written.get("X/indptr", [])),
     }
+    if contents.names is not None:
+        body["feature_names"] = list(contents.names)
     chunks = {
         name: record(2 if name == "X" else 1, ((w.bytes, w.crc32) for w in rows))
         for name, rows in written.items()
@@ -235,6 +238,11 @@ def plan(place: Place, contents: Contents, block_rows: int | None) -> Target:
         rows = sum(segment.length for segment in column or ())
         if column is not None and rows != n:
             raise ValueError(f"{name} has {rows} rows, X has {n}; one per row of X is needed.")
+    if contents.names is not None and len(contents.names) != d:
+        raise ValueError(
+            f"feature_names has {len(contents.names)} names, X has {d} columns; pass one per "
+            "column."
+        )
     dtype = contents.dtype or np.result_type(*{block.dtype for block in full})
     sparse = full[0].is_sparse
     if sparse:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from dask.base import tokenize
+from dask.array import core as da
+from dask.base import is_dask_collection, tokenize
 
 from ._dataset_marker import read_dataset_marker
 from ._format import DATASET, Array, check_sizes
@@ -55,6 +55,8 @@ class Dataset:
         Whether sample weights are stored.
     id : str
         New with every write.
+    feature_names : ndarray of shape (d,), of str, or None
+        Names of the columns, if they were given.
     fingerprint : str
         Of the bytes stored: another write of the same rows, cut alike, has the same.
     """
@@ -70,6 +72,7 @@ class Dataset:
     has_weights: bool
     id: str = field(repr=False)
     fingerprint: str = field(repr=False)
+    feature_names: Array | None = field(repr=False, default=None)
 
     @property
     def n_classes(self) -> int:
@@ -201,6 +204,18 @@ class Dataset:
         return ("dask_mcsvm.Dataset", self.path, self.id)
 
 
+def of_tasks(lazy: Any) -> Any:
+    """A Dask array as its tasks, if it is an expression (`array.query-planning`); others as it is.
+
+    That is why the whole package takes arrays from `dask.array.core`, which are tasks always.
+    """
+    if isinstance(lazy, da.Array) or not is_dask_collection(lazy) or not hasattr(lazy, "chunks"):
+        return lazy
+    planned = lazy.optimize()
+    graph = dict(planned.__dask_graph__())
+    return da.Array(graph, planned.name, lazy.chunks, dtype=lazy.dtype, meta=lazy._meta)
+
+
 def _read_chunk(read: Any, block_info: Any = None) -> Any:
     """One chunk of a lazy array: `read` its rows."""
     start, stop = block_info[None]["array-location"][0]
@@ -265,7 +280,7 @@ def open_dataset(path: str | os.PathLike[str], *, verify: bool = True) -> Datase
     """
     place = as_place(path)
     marker = read_current(place, DATASET, partial(_read_marker, verify=verify))
-    norm = marker["max_row_norm"]
+    norm, names = marker["max_row_norm"], marker.get("feature_names")
     return Dataset(
         path=place.path,
         shape=(marker["n"], marker["d"]),
@@ -278,4 +293,5 @@ def open_dataset(path: str | os.PathLike[str], *, verify: bool = True) -> Datase
         has_weights=marker["weighted"],
         id=marker["id"],
         fingerprint=_fingerprint(marker),
+        feature_names=None if names is None else np.array(names, object),
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from dask import config, threaded
+from dask.array import core as da
 from dask.base import compute, get_scheduler
 from dask.delayed import delayed
 from dask.system import CPU_COUNT
@@ -22,7 +23,7 @@ from ._json import fixed_width
 from ._place import Place, as_place
 from ._replace import replacing
 from ._write import ChunkTask, Contents, Progress, Written, assemble, run_here, write_task
-from .dataset import Dataset, open_dataset
+from .dataset import Dataset, of_tasks, open_dataset
 
 
 def write_dataset(
@@ -32,6 +33,7 @@ def write_dataset(
     *,
     sample_weight: Any = None,
     classes: npt.ArrayLike | None = None,
+    feature_names: Sequence[str] | None = None,
     block_rows: int | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -56,6 +58,8 @@ def write_dataset(
         Stored as float64.
     classes : array-like, optional
         All labels, also those without a row. By default those found in `y`.
+    feature_names : sequence of str, optional
+        Names of the columns; a model that is fitted to the dataset has them.
     block_rows : int, optional
         Rows of a block, the unit of reading. By default about 2 million nonzeros, or 8 MB of
         dense rows.
@@ -88,6 +92,7 @@ def write_dataset(
     >>> X_lazy, y_lazy = dataset.to_dask()
     >>> folder.cleanup()
     """
+    X, y, sample_weight = map(of_tasks, (X, y, sample_weight))
     target = as_place(path)
     listed = None if classes is None else np.unique(fixed_width(np.asarray(classes)))
     is_ours = partial(state_of, kind=DATASET)
@@ -97,6 +102,8 @@ def write_dataset(
             contents, run = _stream(place, X, y, sample_weight, listed), _run_dask
         else:
             contents, run = _from_memory(X, y, sample_weight, listed), run_here
+        if feature_names is not None:
+            contents = replace(contents, names=tuple(map(str, feature_names)))
         assemble(place, contents, block_rows=block_rows, run=run, progress=progress)
     return open_dataset(path)
 

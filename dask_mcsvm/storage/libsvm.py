@@ -10,7 +10,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import IO, Any, Literal, cast
@@ -32,7 +32,7 @@ MAX_LINE_BYTES = 1 << 28  # a file without newlines would fill the memory
 
 
 def convert_libsvm(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     path: str | os.PathLike[str],
     *,
     n_features: int | None = None,
@@ -51,9 +51,9 @@ def convert_libsvm(
 
     Parameters
     ----------
-    source : str or path-like
-        Text file, also .gz, .bz2 or .xz; local path or fsspec URL. A pipe is read once, from
-        the program that writes it.
+    source : str or path-like, or several
+        Text file, also .gz, .bz2, .xz or .zst; local path or fsspec URL. A pipe is read once, from
+        the program that writes it. Several files are read in their order, as if they were one.
     path : str or path-like
         The dataset to write, see `write_dataset`.
     n_features : int, optional
@@ -105,23 +105,51 @@ def convert_libsvm(
         raise ValueError(f"zero_based is {zero_based!r}; it must be True, False or 'auto'.")
     if n_features is not None and n_features < 1:
         raise ValueError(f"n_features is {n_features}; it must be at least 1, or None.")
-    text = _Text(as_place(source), zero_based, n_features, storable_dtype(dtype))
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if not sources:
+        raise ValueError("source is an empty list; pass at least one file.")
+    first, *others = [
+        _Text(as_place(name), zero_based, n_features, storable_dtype(dtype)) for name in sources
+    ]
     is_ours = partial(state_of, kind=DATASET)
     with (
-        text.place_opened() as (file, tell, total),
+        first.place_opened() as opened,
         replacing(as_place(path), "dataset", overwrite=overwrite, is_ours=is_ours) as place,
     ):
         begin(place, DATASET)
-        blocks: list[SetAside] = []
-        rows, lowest = 0, 1
-        for X, labels in text.blocks(file, block_bytes):
-            blocks.append(set_aside(place.path, len(blocks), X, labels))
-            rows += X.shape[0]
-            lowest = min(lowest, int(X.indices.min(initial=1)))
-            if progress is not None:
-                progress(rows, tell(), total)
-        assemble(place, text.contents(blocks, lowest), block_rows=block_rows)
+        into = _Blocks(place, block_bytes, progress, sum(text.place.n_bytes() for text in others))
+        into.add(first, *opened)
+        for text in others:
+            with text.place_opened() as opened:
+                into.add(text, *opened)
+        assemble(place, first.contents(into.blocks, into.lowest), block_rows=block_rows)
     return open_dataset(path)
+
+
+@dataclass
+class _Blocks:
+    """Blocks of text set aside in the dataset at `place`, from one file after another."""
+
+    place: Place
+    block_bytes: int
+    progress: Progress | None
+    others: int  # bytes of the files that were not begun, and `before` of those that are done
+    before: int = 0
+    rows: int = 0
+    lowest: int = 1
+    blocks: list[SetAside] = field(default_factory=list)
+
+    def add(self, text: _Text, file: IO[bytes], tell: Any, size: int) -> None:
+        """The rows of one file."""
+        total = self.before + size + self.others
+        for X, labels in text.blocks(file, self.block_bytes):
+            self.blocks.append(set_aside(self.place.path, len(self.blocks), X, labels))
+            self.rows += X.shape[0]
+            self.lowest = min(self.lowest, int(X.indices.min(initial=1)))
+            if self.progress is not None:
+                self.progress(self.rows, self.before + tell(), total)
+        self.before += size
+        self.others = max(0, self.others - size)
 
 
 @dataclass(frozen=True)
@@ -148,6 +176,10 @@ class _Text:
                 raise _undecodable(name, error) from error
             except OSError as error:
                 if type(error) is OSError and error.errno is None:  # what bz2 raises
+                    raise _undecodable(name, error) from error
+                raise
+            except Exception as error:
+                if type(error).__name__ == "ZstdError":  # of a library that may not be there
                     raise _undecodable(name, error) from error
                 raise
 
@@ -255,8 +287,20 @@ def _decompressed(name: str, raw: IO[bytes]) -> IO[bytes]:
             return cast("IO[bytes]", bz2.BZ2File(raw))
         case ".xz":
             return cast("IO[bytes]", lzma.LZMAFile(raw))
+        case ".zst":
+            return cast("IO[bytes]", _zstandard().ZstdDecompressor().stream_reader(raw))
         case _:
             return raw
+
+
+def _zstandard() -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise ImportError(
+            ".zst files are read with zstandard; type: pip install 'dask-mcsvm[zst]'"
+        ) from None
+    return zstandard
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:

@@ -4,17 +4,21 @@ import gzip
 import io
 import os
 import sys
+import warnings
 from pathlib import Path
 
+import anndata
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import zstandard
 from sklearn.datasets import dump_svmlight_file
 
+from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.cli._console import Console
 from dask_mcsvm.cli._convert import end_line, from_npz, progress_of
-from dask_mcsvm.storage import open_dataset
+from dask_mcsvm.storage import convert_libsvm, open_dataset, write_dataset
 
 
 @pytest.fixture
@@ -138,7 +142,7 @@ def test_a_terminal_sees_how_far_it_is(run, table, monkeypatch):
     monkeypatch.setattr(shown, "isatty", lambda: True)
     console = Console()
     monkeypatch.setattr(sys, "stderr", shown)
-    dataset = from_npz("d.npz", "d.zarr", options(), progress_of(console), False)
+    dataset = from_npz(["d.npz"], "d.zarr", options(), progress_of(console), False)
     end_line(console)
     assert dataset.shape == (50, 5)
     *_, last, cleared = shown.getvalue().split("\r")
@@ -202,7 +206,7 @@ def test_bad_input_is_one_sentence(refuses, table):
         ("bad.svm",): "bad.svm, line 2: found 'two:3' where index:value is needed, for example "
         "7:0.5.",
         ("X.bin",): "X.bin: its name does not tell the format; pass --format svmlight, npz, npy, "
-        "csv or parquet.",
+        "csv, parquet, h5ad or zarr.",
     }
     Path("X.bin").write_bytes(b"")
     for (source, *options), sentence in cases.items():
@@ -216,3 +220,137 @@ def test_a_pipe_that_would_be_read_twice_is_refused(refuses):
     for form in ("csv", "npy", "npz", "parquet"):
         assert refuses("convert", "pipe", "d.zarr", "--format", form) == f"pipe {words}"
     assert refuses("convert", "t.csv", "d.zarr", "--labels", "/dev/null") == f"/dev/null {words}"
+
+
+# -- several files, packed files, AnnData ----------------------------------------------------------
+
+PACKERS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+
+
+@pytest.mark.parametrize("packed", list(PACKERS))
+@pytest.mark.parametrize("form", ["svm", "csv"])
+def test_several_files_are_converted_as_one(run, table, form, packed):
+    X, y = table
+    for part, rows in enumerate((slice(0, 20), slice(20, 50))):
+        text = io.BytesIO()
+        if form == "svm":
+            dump_svmlight_file(X[rows], np.arange(50)[rows] % 3, text, zero_based=True)
+        else:
+            frame_of(X[rows], y[rows]).to_csv(text, index=False)
+        Path(f"part-{part}.{form}{packed}").write_bytes(PACKERS[packed](text.getvalue()))
+    how = ["--label", "kind"] if form == "csv" else ["--zero-based"]
+    done = run("convert", f"part-*.{form}{packed}", "d.zarr", *how)
+    assert (done.code, done.err) == (0, "")
+    labels = y if form == "csv" else np.arange(50) % 3
+    check("d.zarr", X, labels)
+    names = [f"part-{part}.{form}{packed}" for part in (1, 0)]
+    assert run("convert", *names, "e.zarr", *how).code == 0
+    order = np.r_[20:50, 0:20]
+    check("e.zarr", X[order], labels[order])
+
+
+def test_parquet_files_are_converted_as_one(run, table):
+    X, y = table
+    frame_of(X[:20], y[:20]).to_parquet("a.parquet")
+    frame_of(X[20:], y[20:]).to_parquet("b.parquet")
+    assert run("convert", "a.parquet", "b.parquet", "d.zarr", "--label", "kind").code == 0
+    check("d.zarr", X, y)
+
+
+def test_progress_of_several_texts_counts_all_bytes(table, tmp_path):
+    X, _ = table
+    for name in "ab":
+        dump_svmlight_file(X, np.arange(50) % 3, f"{name}.svm")
+    heard = []
+    convert_libsvm(["a.svm", "b.svm"], "d.zarr", progress=lambda *told: heard.append(told))
+    total = Path("a.svm").stat().st_size + Path("b.svm").stat().st_size
+    assert heard[-1] == (100, total, total)
+    assert {told[2] for told in heard} == {total}
+    with pytest.raises(ValueError, match="source is an empty list; pass at least one file"):
+        convert_libsvm([], "e.zarr")
+
+
+def test_sources_that_do_not_go_together_are_refused(run, refuses, table):
+    X, y = table
+    np.savez("a.npz", X=X, y=y)
+    Path("a.svm").write_text("1 1:1\n")
+    frame_of(X, y).to_csv("a.csv", index=False)
+    frame_of(X, y).to_csv("a.csv.gz", index=False)
+    Path("bad.svm.zst").write_bytes(b"no frame")
+    assert refuses("convert", "a.svm", "a.npz", "d.zarr") == (
+        "a.svm is svmlight and a.npz is npz; convert files of one format at a time."
+    )
+    assert refuses("convert", "a.npz", "a.npz", "d.zarr") == (
+        "npz files are converted one at a time; pass one, not 2."
+    )
+    assert refuses("convert", "b-*.svm", "d.zarr") == (
+        "b-*.svm: no file has such a name; check the pattern."
+    )
+    assert "some are packed and some are not" in refuses(
+        "convert", "a.csv", "a.csv.gz", "d.zarr", "--label", "kind"
+    )
+    assert "bad.svm.zst: can not be decompressed" in refuses("convert", "bad.svm.zst", "d.zarr")
+
+
+@pytest.fixture
+def cells(table):
+    """cells.h5ad and cells.zarr: the table, its cells named by kind, and one without a label."""
+    X, y = table
+    obs = pd.DataFrame({"kind": pd.Categorical(y), "gap": pd.Categorical([None, *y[1:]])})
+    obs.index = obs.index.astype(str)
+    var = pd.DataFrame(index=[f"g{i}" for i in range(5)])
+    adata = anndata.AnnData(sp.csr_matrix(X), obs=obs, var=var, layers={"twice": 2 * X})
+    adata.write_h5ad("cells.h5ad")
+    with warnings.catch_warnings(), anndata.settings.override(zarr_write_format=3):
+        warnings.simplefilter("ignore")  # of what anndata does with Zarr
+        adata.write_zarr("cells.zarr")
+        adata[:, ::-1].copy().write_h5ad("turned.h5ad")
+    return X, y
+
+
+@pytest.mark.parametrize("form", ["h5ad", "zarr"])
+def test_cells(run, cells, form):
+    X, y = cells
+    label = ["--label", "obs/kind"]
+    done = run("convert", f"cells.{form}", "d.zarr", *label)
+    assert (done.code, done.err) == (0, "")
+    check("d.zarr", X, y)
+    assert open_dataset("d.zarr").is_sparse
+    assert open_dataset("d.zarr").feature_names.tolist() == ["g0", "g1", "g2", "g3", "g4"]
+    twice = run("convert", *[f"cells.{form}"] * 2, "e.zarr", *label, "--layer", "twice")
+    assert twice.code == 0
+    check("e.zarr", 2 * np.vstack([X, X]), np.r_[y, y])
+
+
+def test_names_of_genes_go_from_file_to_model(run, cells):
+    X, _ = cells
+    assert run("convert", "cells.h5ad", "d.zarr", "--label", "obs/kind").code == 0
+    for place in ([], ["--memory-limit", "1GB"]):
+        done = run("fit", "d.zarr", "-m", "m.zarr", "--overwrite", "--max-epochs", 300, *place)
+        assert (done.code, "Warning" in done.err) == (0, False)
+        model = LinearMCSVC.load("m.zarr")
+        assert model.feature_names_in_.tolist() == ["g0", "g1", "g2", "g3", "g4"]
+        assert run("score", "m.zarr", "d.zarr").err == ""
+    other = write_dataset("o.zarr", X, np.arange(50) % 3, feature_names=list("abcde"))
+    with pytest.raises(ValueError, match=r"5 missing \('g0', 'g1', 'g2'\) and 5 unknown"):
+        model.predict(other)
+    with pytest.raises(ValueError, match="feature_names has 1 names, X has 5 columns"):
+        write_dataset("p.zarr", X, np.arange(50) % 3, feature_names=["a"])
+
+
+def test_cells_without_what_is_needed_are_refused(run, refuses, cells):
+    assert refuses("convert", "cells.h5ad", "d.zarr") == (
+        "cells.h5ad: no column of labels is named; pass --label, as in obs/cell_type."
+    )
+    assert refuses("convert", "cells.zarr", "d.zarr", "--label", "obs/gap") == (
+        "cells.zarr: obs/gap has no label in row 0; drop such rows first."
+    )
+    assert refuses("convert", "cells.h5ad", "d.zarr", "--label", "obs/type") == (
+        "cells.h5ad has no obs/type; obs has 'gap', 'kind'."
+    )
+    both = refuses("convert", "cells.h5ad", "turned.h5ad", "d.zarr", "--label", "obs/kind")
+    assert both.startswith("turned.h5ad has other features than cells.h5ad")
+    assert run("convert", "cells.h5ad", "d.zarr", "--label", "obs/kind").code == 0
+    assert refuses("convert", "d.zarr", "e.zarr", "--label", "y") == (
+        "d.zarr is a dataset written by dask_mcsvm, and no file of AnnData."
+    )

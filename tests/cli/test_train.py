@@ -24,7 +24,7 @@ from dask_mcsvm.storage import open_dataset, write_dataset
 def test_every_parameter_has_an_option_or_a_reason(name):
     parameters = set(inspect.signature(getattr(dask_mcsvm, ESTIMATORS[name])).parameters)
     options = {flag.parameter for flag in FLAGS if name in flag.of}
-    assert options == parameters - {"callbacks", "warm_start"}
+    assert options == parameters - {"callbacks", "layer", "warm_start"}
     assert set(FORMULATIONS) == set(ALL_FORMULATIONS)
 
 

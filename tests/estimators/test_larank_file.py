@@ -192,6 +192,10 @@ def with_value(meta, path, value):
 def test_json_that_is_missing_or_of_another_kind_is_refused_or_harmless(parts):
     arrays, meta, outcome = parts
     known = [path for path in places(meta) if path[0] not in ("history_", "estimator")]
+    # Any name of a layer is one, until rows come that have none.
+    known.remove(layer := ("parameters", "layer"))
+    assert outcome(arrays, with_value(meta, layer, 3)).startswith("layer is 3; it must be")
+    assert outcome(arrays, with_value(meta, layer, KeyError)) is None
     for path in known:
         fewer = outcome(arrays, with_value(meta, path, KeyError))
         # A weight less is a model still, and without margins all mistakes cost alike.

@@ -27,7 +27,8 @@ from solvers.small import (
 
 from dask_mcsvm.solvers import duals
 from dask_mcsvm.solvers.kernels.dual_variables import alpha_to_dense, compact_alpha, empty_alpha
-from dask_mcsvm.solvers.kernels.rows import Shared, as_rows, row_update
+from dask_mcsvm.solvers.kernels.rows import as_rows, row_update
+from dask_mcsvm.solvers.kernels.weights import Shared
 from dask_mcsvm.solvers.sdm import initial_duals, run
 
 every_formulation = pytest.mark.parametrize("name", NAMES)

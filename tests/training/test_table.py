@@ -1,11 +1,27 @@
 """The table of solvers: one row for each solver and place, from which all else follows."""
 
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
+import dask
+import dask.array as da
+import numpy as np
 import pytest
 
+from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.training.table import BY_GROUPS, IN_MEMORY, TABLE, places_of, solver_at
+from dask_mcsvm.storage import write_dataset
+from dask_mcsvm.training.table import (
+    BY_CHUNKS,
+    BY_GROUPS,
+    IN_MEMORY,
+    ON_DASK,
+    SOLVERS,
+    TABLE,
+    places_of,
+    solver_at,
+)
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
 
@@ -30,6 +46,39 @@ def guide_rows():
 
 def test_the_guide_has_every_option():
     assert "\n".join(guide_rows()) in GUIDE.read_text("utf-8")
+
+
+@pytest.fixture
+def make_tables(monkeypatch):
+    """The script that writes tables into the guide."""
+    monkeypatch.syspath_prepend(GUIDE.parent)
+    yield __import__("make_tables")
+    del sys.modules["make_tables"]
+
+
+def test_the_guide_has_the_table_of_inputs(make_tables):
+    text = GUIDE.read_text("utf-8")
+    assert "<!-- table:inputs -->" in text
+    assert make_tables.filled(text) == text, "type python docs/make_tables.py"
+
+
+@pytest.mark.parametrize("kind", ["memory", "lazy", "dataset", "limited"])
+def test_what_the_table_of_inputs_says_is_accepted_and_all_else_refused(
+    kind, make_tables, tmp_path, capsys
+):
+    X, y = np.random.default_rng(0).random((30, 4)), np.arange(30) % 3
+    given, how = {"memory": (X, y), "lazy": (da.from_array(X, (10, -1)), y)}.get(kind), {}
+    if given is None:
+        given = (write_dataset(tmp_path / "d.zarr", X, y),)
+        how = {"memory_limit": "1GB"} if kind == "limited" else {}
+    for form in FORMULATIONS:
+        places = (IN_MEMORY, ON_DASK, BY_CHUNKS)
+        able = {name for place in places for name in make_tables.solvers_of(kind, place, form)}
+        for solver in SOLVERS:
+            refused = pytest.raises(ValueError, match="solver=")
+            outcome = nullcontext() if solver in able else refused
+            with dask.config.set(scheduler="synchronous"), outcome:
+                LinearMCSVC(formulation=form, solver=solver, **how).explain(*given)
 
 
 def test_every_solver_has_one_row_per_place_and_every_group_solver_its_formulation():
