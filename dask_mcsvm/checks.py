@@ -159,7 +159,34 @@ def check_range(
         )
 
 
+def check_scales(scale: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> None:
+    """Refuse deviations of columns (d,) by which weights of a float type cannot be divided."""
+    kind = np.dtype(dtype)
+    column = int(scale.argmin()) if scale.size else 0
+    if scale.size and scale[column] < 1 / LIMIT[kind]:
+        wider = ', or type dtype="float64"' if kind == np.float32 else ""
+        raise ValueError(
+            f"column {column} of X has a deviation of {scale[column]:.1e}, and standardize divides "
+            f"{kind} weights by {1 / LIMIT[kind]:.1e} or more; drop that column, or multiply it by "
+            f"a number{wider}."
+        )
+
+
 Array = npt.NDArray[Any]
+#: What Dask makes later, with no shape to ask for.
+SHAPELESS = ("Delayed", "DelayedAttr", "DelayedLeaf", "Bag", "Item", "Scalar")
+
+
+def refuse_shapeless(name: str, given: Any) -> None:
+    """An error if rows, labels or weights are of Dask, and no array or frame; Dask is not asked."""
+    kind = type(given)
+    if kind.__name__ in SHAPELESS and kind.__module__.split(".")[0] in ("dask", "dask_expr"):
+        raise TypeError(
+            f"{name} is a {kind.__name__} of Dask, which does not say its shape; type "
+            f"dask.array.from_delayed({name}, shape=..., dtype=...), or {name}.compute()."
+        )
+
+
 #: Kinds of dtype that are numbers.
 NUMERIC = "fiub"
 

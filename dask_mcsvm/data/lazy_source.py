@@ -18,7 +18,13 @@ import scipy.sparse as sp
 from dask.array import core as da
 from dask.delayed import Delayed, delayed
 
-from dask_mcsvm.checks import check_range, check_sparse, nullable_dtype, plain_labels
+from dask_mcsvm.checks import (
+    check_range,
+    check_sparse,
+    nullable_dtype,
+    plain_labels,
+    refuse_shapeless,
+)
 from dask_mcsvm.formulations import Moments, Standardization
 from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.row_block import as_block
@@ -270,6 +276,7 @@ def row_chunks(X: Any, runner: Runner) -> da.Array:
 
 def like(column: Any, X: da.Array, name: str, runner: Runner) -> da.Array:
     """y or weights as a Dask array with the row chunks of X."""
+    refuse_shapeless(name, column)
     if hasattr(column, "to_dask_array"):
         numbers = nullable_dtype(column.dtype)
         if not isinstance(column.dtype, np.dtype):  # strings, categories, nullable numbers

@@ -29,6 +29,7 @@ from dask_mcsvm.checks import (
     largest_norm,
     plain_labels,
     positive_range,
+    refuse_shapeless,
     refuse_text,
 )
 from dask_mcsvm.errors import advised, bad_parameter
@@ -190,6 +191,7 @@ def is_lazy(X: Any) -> bool:
         return True
     if isinstance(X, NamedRows):
         return is_lazy(X.rows)
+    refuse_shapeless("X", X)
     home = type(X).__module__.split(".")
     return home[0] in {"dask", "dask_expr", "zarr"} or home[:2] == ["dask_mcsvm", "storage"]
 
@@ -346,6 +348,7 @@ def encode_labels(
 
 def check_sample_weight(sample_weight: Any, n: int) -> FloatArray | None:
     """Weights (n,) in float64, finite, not negative, not all zero; None where none were given."""
+    refuse_shapeless("sample_weight", sample_weight)
     if sample_weight is None:
         return None
     if isinstance(sample_weight, numbers.Number):
@@ -492,6 +495,7 @@ def check_training_set(
     With reset=False the columns of X must be those of the fit, as in `validate_data`. With
     part=True these rows are some of many, and may be of one class.
     """
+    refuse_shapeless("y", y)
     # validate_data writes what it learns about the columns: let it write on a copy.
     shadow = copy.copy(estimator)
     y = plain_labels(y)

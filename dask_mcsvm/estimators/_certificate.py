@@ -13,8 +13,9 @@ from dask_mcsvm.data.validation import TrainingSet, is_lazy
 from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.formulations import FORMULATIONS, Standardization, relative_gap
 from dask_mcsvm.formulations.margins import EQUAL, Margins
+from dask_mcsvm.solvers.sparse_weights import SparseWeights
 from dask_mcsvm.solvers.standardized import standardized_rows
-from dask_mcsvm.training import Problem, certify_primal
+from dask_mcsvm.training import HYBRID_CLASSES, Problem, certify_primal
 
 # Objectives are sums of n float64 terms; what is smaller than this share of them is rounding.
 ROUNDING = 1e-9
@@ -128,7 +129,8 @@ def certify(
 
         primal = primal_of_rows(problem, coef, intercept, columns)
     else:
-        W = weights_of(coef, intercept, problem.formulation, problem.tau, columns)
+        weigh = listed_weights if stays_listed(problem, coef) else weights_of
+        W = weigh(coef, intercept, problem.formulation, problem.tau, columns)
         primal = certify_primal(problem, W, n_jobs=n_jobs)
     return compare(problem.formulation, problem.n_classes, float(problem.C.sum()), primal, dual)
 
@@ -178,12 +180,40 @@ def weights_of(
     return W
 
 
+def stays_listed(problem: Problem, coef: Any) -> bool:
+    """Whether a sparse coef (k, d) is certified without an array of its shape."""
+    is_able = sp.issparse(coef) and sp.issparse(problem.rows)
+    tied = FORMULATIONS[problem.formulation].columns_sum_to_zero
+    return is_able and not tied and coef.shape[0] >= HYBRID_CLASSES
+
+
+def listed_weights(
+    coef: sp.csr_array,
+    intercept: npt.NDArray[Any],
+    formulation: str,
+    tau: float,
+    columns: Standardization | None = None,
+) -> SparseWeights:
+    """The same as `weights_of` of a sparse coef; ``columns`` are not centred."""
+    del formulation  # none whose columns sum to zero
+    W = sp.csc_array(coef.T, copy=columns is not None)
+    if columns is not None:
+        W.data = W.data * columns.scale[W.indices]
+    if not W.has_canonical_format:
+        W = W.copy()  # it may be the user's
+        W.sum_duplicates()
+    return SparseWeights(W, bias_of(intercept, tau))
+
+
 def raw_weights(W: Any, columns: Standardization | None) -> tuple[Any, Any]:
     """Weights (d, k) of the rows as they come, and what is added to their intercepts [STD-V].
 
     W is that of standardized rows, and is changed.
     """
     if columns is None:
+        return W, 0.0
+    if sp.issparse(W):  # CSC; the rows are not centred
+        W.data /= columns.scale[W.indices]
         return W, 0.0
     if is_lazy(W):  # files keep those of standardized rows
         V = W / columns.scale[:, None].astype(W.dtype)

@@ -29,7 +29,7 @@ class DelayedFit:
         Parameters
         ----------
         X, y, sample_weight, classes
-            As in `fit`.
+            As in `fit`, or Delayed ones of such.
 
         Returns
         -------

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_mcsvm.checks import check_scales
 from dask_mcsvm.data.row_source import ArraySource, RowSource
 from dask_mcsvm.data.validation import TrainingSet, check_training_set, is_lazy
 from dask_mcsvm.estimators._margins import read_margins
@@ -116,7 +117,7 @@ def standardized(data: TrainingSet, settings: Settings) -> TrainingSet:
     """The same rows by mean and scale of their columns, if that was asked for and is not done."""
     if not settings.standardize or data.columns is not None:
         return data
-    columns = standardization_of(moments(data.rows, data.given), settings)
+    columns = standardization_of(moments(data.rows, data.given), data.dtype, settings)
     squares = columns.square_norms(data.rows)  # of the rows, and of what they are made of
     norms = tuple(math.sqrt(float(part.max(initial=0.0))) for part in squares)
     rows = standardized_rows(data.rows, columns)
@@ -127,12 +128,12 @@ def standardized_source(source: Any, settings: Settings, *runner: Any) -> Any:
     """The same of rows that are read chunk by chunk; ``runner`` is that of Dask's tasks."""
     if not settings.standardize:
         return source
-    columns = standardization_of(source.moments(*runner), settings)
+    columns = standardization_of(source.moments(*runner), source.dtype, settings)
     return source.standardized(columns, *runner)
 
 
-def standardization_of(found: Moments, settings: Settings) -> Standardization:
-    """Mean and scale of columns; those that are constant are said once."""
+def standardization_of(found: Moments, dtype: Any, settings: Settings) -> Standardization:
+    """Mean and scale of columns that are solved in ``dtype``; constant ones are said once."""
     count = int(is_constant(found).sum())
     if count and not settings.told:
         logger.warning(
@@ -140,7 +141,9 @@ def standardization_of(found: Moments, settings: Settings) -> Standardization:
             count,
             found.mean.size,
         )
-    return Standardization.of(found, centred=settings.standardize is True)
+    columns = Standardization.of(found, centred=settings.standardize is True)
+    check_scales(columns.scale, dtype)
+    return columns
 
 
 def pose_passes(

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from dask_mcsvm.data.validation import check_rows, is_lazy
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
 from dask_mcsvm.formulations import Nearness
-from dask_mcsvm.graphs.model_files import model_parts, one_chunk
+from dask_mcsvm.graphs.model_files import dense_parts, model_parts, one_chunk
 from dask_mcsvm.graphs.predict import (
     Model,
     ModelPart,
@@ -18,6 +18,7 @@ from dask_mcsvm.graphs.predict import (
     predict_topk,
     probabilities,
 )
+from dask_mcsvm.training import HYBRID_CLASSES
 
 
 def lazy_model(estimator: Any) -> Model:
@@ -26,6 +27,8 @@ def lazy_model(estimator: Any) -> Model:
     # The weights of the constant feature are numbers of coef's type, the intercept need not be.
     tau = estimator._trained.tau or 1.0
     bias = np.asarray(estimator.intercept_, np.float64) / tau
+    if sp.issparse(coef) and coef.shape[0] >= HYBRID_CLASSES:
+        coef = dense_parts(sp.csr_array(coef))
     if is_lazy(coef):
         return Model(model_parts(coef, bias), tau, coef.dtype, formulation)
     coef = coef.toarray() if sp.issparse(coef) else coef

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dask_mcsvm.data.intake import dask_rows
 from dask_mcsvm.data.lazy_source import summed_columns
@@ -24,8 +25,8 @@ from dask_mcsvm.estimators._certificate import (
 from dask_mcsvm.estimators._lazy_rows import check_lazy_rows
 from dask_mcsvm.estimators._prune import column_squares
 from dask_mcsvm.formulations import FORMULATIONS, Standardization
-from dask_mcsvm.graphs.model_files import memory_block, one_chunk, primal_in_parts
-from dask_mcsvm.training import Problem, parse_size
+from dask_mcsvm.graphs.model_files import dense_parts, memory_block, one_chunk, primal_in_parts
+from dask_mcsvm.training import HYBRID_CLASSES, Problem, parse_size
 from dask_mcsvm.training.runner import Runner, find_runner
 
 
@@ -95,6 +96,8 @@ def _primal(
     run: str,
 ) -> float:
     formulation, tau, columns = posed.formulation, posed.tau, posed.columns
+    if sp.issparse(coef) and coef.shape[0] >= HYBRID_CLASSES:
+        coef = dense_parts(sp.csr_array(coef))
     if is_lazy(coef):
         bias = bias_of(own_intercept(coef, intercept, columns), tau)
         if columns is not None:

@@ -33,6 +33,7 @@ from dask_mcsvm.estimators._probability import (
 )
 from dask_mcsvm.estimators._prune import column_squares, pruned, refuse_tied
 from dask_mcsvm.estimators.explain import Explanation, explained, feature_names
+from dask_mcsvm.training import parse_size
 
 
 class LinearModel(Scored):
@@ -43,6 +44,7 @@ class LinearModel(Scored):
     classes_: npt.NDArray[Any]
     dual_: float
     n_jobs: int | None
+    memory_limit: Any
     _trained: Trained
 
     def decision_function(self, X: Any) -> Any:
@@ -336,9 +338,15 @@ class LinearModel(Scored):
         return self
 
     def densify(self) -> Self:
-        """Turn `coef_` back into an ndarray."""
+        """Turn `coef_` back into an ndarray, if that is not above `memory_limit`."""
         check_is_fitted(self)
         if sp.issparse(self.coef_):
+            size = int(np.prod(self.coef_.shape)) * self.coef_.dtype.itemsize
+            if self.memory_limit is not None and size > parse_size(self.memory_limit):
+                raise ValueError(
+                    f"coef_ takes {size:,} bytes as an array, more than "
+                    f"memory_limit={self.memory_limit!r}; leave it sparse, or raise memory_limit."
+                )
             # As a fit leaves it: the transpose of a C-contiguous (d, k).
             self.coef_ = np.ascontiguousarray(self.coef_.toarray().T).T
         return self

@@ -62,7 +62,7 @@ def pruned(
             f"max_gap is {max_gap:g}, and the gap of the model is {best.relative_gap:.2g} with all "
             "its weights; pass a larger max_gap, or fit with a smaller tol."
         )
-    coef = model.coef_.toarray() if sp.issparse(model.coef_) else np.asarray(model.coef_)
+    coef = sp.csr_array(model.coef_) if sp.issparse(model.coef_) else np.asarray(model.coef_)
     columns = model._trained.columns
     own = own_intercept(model.coef_, model.intercept_, columns)
     levels = thresholds(coef, squares)
@@ -81,21 +81,30 @@ def pruned(
     return as_fitted(found, best)
 
 
-def thresholds(coef: npt.NDArray[Any], squares: npt.NDArray[np.float64]) -> list[float]:
+def thresholds(coef: Any, squares: npt.NDArray[np.float64]) -> list[float]:
     """Influences below which weights go, ascending; below the first, 0, none does."""
-    drawn: Any = np.random.default_rng(0).integers(coef.size, size=SAMPLE)
+    drawn: Any = np.random.default_rng(0).integers(coef.size, size=SAMPLE)  # of a CSR those stored
     if coef.size <= SAMPLE:
         drawn = np.arange(coef.size)
-    rows, columns = np.unravel_index(drawn, coef.shape)
-    some = np.square(coef[rows, columns], dtype=np.float64) * squares[columns]
+    if sp.issparse(coef):
+        weights, columns = coef.data[drawn], coef.indices[drawn]
+    else:
+        rows, columns = np.unravel_index(drawn, coef.shape)
+        weights = coef[rows, columns]
+    some = np.square(weights, dtype=np.float64) * squares[columns]
     some = some[some > 0]
     return [0.0, *np.quantile(some, 1 - KEPT[1:]).tolist()] if some.size else [0.0]
 
 
 def without_least(
-    coef: npt.NDArray[Any], squares: npt.NDArray[np.float64], level: float
+    coef: Any, squares: npt.NDArray[np.float64], level: float
 ) -> sp.csr_array:
     """The weights whose influence reaches the level, class by class."""
+    if sp.issparse(coef):
+        coef = coef.copy()
+        coef.data[np.square(coef.data, dtype=np.float64) * squares[coef.indices] < level] = 0
+        coef.eliminate_zeros()
+        return coef
     parts = []
     for row in coef:
         influence = np.square(row, dtype=np.float64) * squares
@@ -106,6 +115,12 @@ def without_least(
         indptr = indptr.astype(np.int32)
     data, indices = (np.concatenate(part) for part in zip(*parts, strict=True))
     return sp.csr_array((data, indices, indptr), shape=coef.shape)
+
+
+def density_of(coef: Any) -> float:
+    """Share of the weights (k, d) that are not zero."""
+    nonzero = np.count_nonzero(coef.data if sp.issparse(coef) else coef)
+    return float(nonzero / (coef.shape[0] * coef.shape[1]))
 
 
 def as_fitted(model: Any, certificate: Certificate) -> Any:
@@ -119,8 +134,7 @@ def as_fitted(model: Any, certificate: Certificate) -> Any:
     new.__dict__.pop("_alpha", None)
     new.coef_ = coef
     new.primal_, new.gap_ = certificate.primal, certificate.relative_gap
-    nonzero = coef.nnz if sp.issparse(coef) else np.count_nonzero(coef)
-    new.density_ = float(nonzero / (coef.shape[0] * coef.shape[1]))
+    new.density_ = density_of(coef)
     square = weights_square(coef, model.intercept_, trained.tau, trained.columns)
     new._trained = replace(trained, square=square)
     return new

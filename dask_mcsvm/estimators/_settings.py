@@ -28,7 +28,7 @@ from dask_mcsvm.errors import FLOAT32_TOL, PrecisionWarning, bad_parameter, prec
 from dask_mcsvm.estimators._margins import refuse_margins
 from dask_mcsvm.formulations import FORMULATIONS, formulation_name
 from dask_mcsvm.progress import Record, line_of, listening
-from dask_mcsvm.solvers.standardized import DenseStandardized
+from dask_mcsvm.solvers.standardized import CentredCsr, DenseStandardized
 from dask_mcsvm.training import (
     SPLITTING_FEATURES,
     PassPlan,
@@ -170,7 +170,7 @@ def _check_kind(estimator: Any, solver: str, lazy: bool) -> None:
             f"solver={solver!r} works on Dask arrays and datasets, but X is in memory; use "
             "solver='auto', or pass dask.array.from_array(X, chunks=(10_000, -1))."
         )
-    check_kept(estimator, ("checkpoint", "scratch", "memory_limit"), lazy or solver == EARLY_SHRINK)
+    check_kept(estimator, ("checkpoint", "scratch"), lazy or solver == EARLY_SHRINK)
     if (lazy or solver == EARLY_SHRINK) and estimator.warm_start:
         raise ValueError(
             "warm_start keeps alpha in memory, which a fit chunk by chunk does not; use "
@@ -246,6 +246,9 @@ def plan_for(X: Any, C: Any, n_classes: int, dtype: np.dtype[Any], settings: Set
         n_jobs=settings.n_jobs,
         options=settings.options,
         scale=row_scale(X, float(np.mean(C))) if wants_scale else None,
+        is_centred=isinstance(X, CentredCsr),
+        memory_limit=settings.memory_limit,
+        has_intercept=settings.tau != 0,
     )
 
 

@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from importlib.metadata import version
 from typing import Any, Self
 
@@ -367,7 +367,9 @@ def _plan(stored: dict[str, Any]) -> Any:
         raise ValueError(f"solver is {stored['solver']!r:.60}")
     names = set(stored)
     for kind in (Plan, PassPlan, DaskPlan):
-        if names == {field.name for field in fields(kind)}:
+        known = {field.name for field in fields(kind)}
+        needed = {field.name for field in fields(kind) if field.default is MISSING}
+        if needed <= names <= known:
             return kind(**{name: _frozen(value) for name, value in stored.items()})
     return None
 

@@ -4,7 +4,6 @@ import warnings
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
@@ -25,6 +24,7 @@ from dask_mcsvm.estimators._fits import Posed, pose, standardization_of
 from dask_mcsvm.estimators._model import LinearModel
 from dask_mcsvm.estimators._path import PathResult, fit_path
 from dask_mcsvm.estimators._probability import find_temperature
+from dask_mcsvm.estimators._prune import density_of
 from dask_mcsvm.estimators._settings import (
     Settings,
     plan_for,
@@ -38,6 +38,7 @@ from dask_mcsvm.estimators._shown import Shown, printed
 from dask_mcsvm.estimators._warm import KeptAlpha
 from dask_mcsvm.estimators.files import ModelFile
 from dask_mcsvm.formulations import moments
+from dask_mcsvm.solvers.sparse_weights import split_weights
 from dask_mcsvm.solvers.standardized import standardized_rows
 from dask_mcsvm.training import Fit
 
@@ -100,7 +101,8 @@ class LinearMCSVC(
     n_jobs : int or None
         Threads in memory: None is one, -1 all cores. Where an epoch is work enough for several,
         they visit their own rows and add to one W as they come: faster, and certified, but not
-        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number.
+        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number. A W
+        of lists (see `coef_`) is visited by one thread, and certified by all.
         Fits on Dask run in the threads of its workers and take no notice of it.
     warm_start : bool
         Keep the dual variables, and start the next fit on the same rows from them.
@@ -118,6 +120,8 @@ class LinearMCSVC(
         if there is a client, and this is how many bytes it may use beyond what it holds. On Dask:
         rows stay in the workers' memory between epochs only if they take less than 0.4 of it, and
         a larger W is cut into groups of classes that never meet in one process, `coef_` included.
+        Of rows in memory it is how many bytes W may take while it is trained: where an array is
+        larger, sparse rows get a W of lists, and what still does not fit is an error.
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
@@ -131,8 +135,9 @@ class LinearMCSVC(
 
     Attributes
     ----------
-    coef_ : ndarray or Dask array of shape (n_classes, n_features)
-        Weights, one row per class, also for two classes; CSR after `sparsify`. A Dask array that
+    coef_ : ndarray, SciPy CSR or Dask array of shape (n_classes, n_features)
+        Weights, one row per class, also for two classes; CSR after `sparsify`, and where W was
+        trained as lists (sparse rows, 512 classes and more, see `explain`). A Dask array that
         reads files in `scratch` where the classes were cut into groups and all of it takes more
         than `memory_limit` (1 GiB by default).
     intercept_ : ndarray of shape (n_classes,)
@@ -376,7 +381,8 @@ class LinearMCSVC(
             dtype = working_dtype(rows.dtype, settings.dtype)
             if settings.standardize:
                 rows = as_rows(rows, dtype)
-                rows = standardized_rows(rows, standardization_of(moments(rows), settings))
+                columns = standardization_of(moments(rows), dtype, settings)
+                rows = standardized_rows(rows, columns)
             plan = plan_for(rows, settings.C, self.classes_.size, dtype, settings)
         return printed(plan)
 
@@ -426,7 +432,6 @@ class LinearMCSVC(
         temperature: float | None,
     ) -> None:
         """Set the fitted attributes, all at the end: a fit that fails has changed none."""
-        d = features["n_features_in_"]
         stale_names = (
             "feature_names_in_", "temperature_", "mean_", "scale_", "_alpha", "notes_", "_versions",
         )  # fmt: skip
@@ -434,14 +439,15 @@ class LinearMCSVC(
             self.__dict__.pop(stale, None)
         self.__dict__.update(features)
         self.classes_ = classes
-        W, offset = raw_weights(fit.W[:d], trained.columns)
+        W, bias = split_weights(fit.W)
+        W, offset = raw_weights(W, trained.columns)
         self.coef_ = W.T  # a view: the solver's layout is also the best for predict
-        self.intercept_ = trained.tau * np.asarray(fit.W[d], np.float64) + offset
+        self.intercept_ = trained.tau * bias + offset
         if trained.columns is not None:
             self.mean_, self.scale_ = trained.columns.mean, trained.columns.scale
         self.primal_, self.dual_, self.gap_ = fit.primal, fit.dual, fit.gap
         self.n_iter_, self.history_, self.stop_ = fit.n_iter, fit.history, fit.stop
-        self.density_ = float(np.count_nonzero(self.coef_) / self.coef_.size)
+        self.density_ = density_of(self.coef_)
         self.dual_density_ = fit.dual_density
         self.plan_, self.solver_ = plan, fit.solver or plan.solver
         if temperature is not None:

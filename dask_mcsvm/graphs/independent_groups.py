@@ -160,6 +160,10 @@ class ClipSolver:
             graph[key] = Task(key, start_weights, *shape, self.rows.dtype)
         return state
 
+    def _places(self, state: State) -> dict[Key, int]:
+        """Each group begins on a worker of its own; else all would begin where the rows are."""
+        return {key: int(name.split("-")[1]) for name, key in state.items()}
+
     def _add_step(
         self, graph: Graph, key: Key, state: dict[str, Key], visit: Visit, *extra: TaskRef
     ) -> None:
@@ -229,7 +233,8 @@ class Classes(ClipSolver):
         duals = self._start_duals(graph)
         report = ("ovr-start-report", self.run)
         graph[report] = Task(report, start_gain, List(*map(TaskRef, duals.values())))
-        return Stage(graph, duals | self._start_weights(graph), report)
+        state = duals | self._start_weights(graph)
+        return Stage(graph, state, report, self._places(state), rows_everywhere=True)
 
     def epoch(self, state: State, epoch: int) -> Stage:
         """Every group visits every chunk."""
@@ -276,7 +281,8 @@ class Averaging(ClipSolver):
         graph: Graph = {}
         state = self._start_weights(graph) | self._start_duals(graph)
         weights, report = self._refresh(graph, state, "llw-start")
-        return Stage(graph, state | weights, report)
+        places = self._places(state)
+        return Stage(graph, state | weights, report, places, rows_everywhere=True)
 
     def epoch(self, state: State, epoch: int) -> Stage:
         """Every group visits every row, slice by slice, with a barrier after each slice."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from dask.array import core as da
 from dask.base import tokenize
 from dask.delayed import Delayed, delayed
@@ -29,6 +30,9 @@ from dask_mcsvm.storage import read_part, write_part
 
 from .certify import HasWeights, primal
 from .predict import Array, ModelPart, Part
+
+#: Weights of a sparse model that are an array at a time.
+PART_BYTES = 2**27
 
 
 def file_widths(n_classes: int, n_files: int) -> list[int]:
@@ -94,6 +98,17 @@ def read_weights(
         graph[key] = Task(key, read_columns, path, f, (n_rows, width), np.dtype(dtype), stamp)
     meta: Array = np.empty((0, 0), dtype)
     return da.Array(graph, name, ((n_rows,), tuple(widths)), dtype=dtype, meta=meta)
+
+
+def dense_parts(coef: sp.csr_array) -> da.Array:
+    """A sparse coef (k, d) as chunks of some classes, each made an array where it is needed."""
+    k, d = coef.shape
+    step = max(1, PART_BYTES // (d * coef.dtype.itemsize))
+    make = delayed(sp.csr_array.toarray, pure=True)
+    parts = (coef[first : first + step] for first in range(0, k, step))
+    chunks = [da.from_delayed(make(part), part.shape, coef.dtype) for part in parts]
+    whole: da.Array = da.concatenate(chunks)
+    return whole
 
 
 def model_parts(coef: da.Array, intercept: Array) -> tuple[ModelPart, ...]:

@@ -5,15 +5,18 @@ that all lanes have in common; each has a copy of it. The sum of what they chang
 the entries of W, is taken as far as an exact line search along it says [LINE], and the intercept
 follows softly [SOFT]. Only changes travel: the W of a lane, its rows and their variables stay.
 
-    block c ── cs-draw ──┬─ cs-solve (lane 0) ─ cs-found ─┐
-    weights 0 ───────────┘                                ├─ cs-combine ─ cs-solve (lane 0, next)
-    weights 1 ───────────┐                                │       └────── cs-solve (lane 1, next)
-    block e ── cs-draw ──┴─ cs-solve (lane 1) ─ cs-found ─┘
+    rows c, shard c ─ cs-draw ─┐                                  ┌─ cs-solve (lane 0, next)
+    weights 0 ─────── cs-lane ─┴─ cs-solve (lane 0) ─┐            │
+                                                     ├─ cs-combine
+    weights 1 ─────── cs-lane ─┬─ cs-solve (lane 1) ─┘            │
+    rows e, shard e ─ cs-draw ─┘                                  └─ cs-solve (lane 1, next)
 
-Which rows a block visits in which step is drawn when the epoch begins, so that a step copies only
-the variables of its rows; ``cs-settle`` puts those of all steps together in the end. With one lane
-this is block minimization (Yu et al. 2012): one block after another. Of one block all visits of an
-epoch are one task, ``cs-solve``.
+A step is told of the rows, shard and weights as they were when the epoch began, and of all steps
+since. It changes a copy of them that lies beside ``cs-draw`` and ``cs-lane`` where the step before
+left it; a worker that has none makes it anew, by the same visits. ``cs-settle`` and ``cs-move``
+take the copies as the shard and the weights of the next epoch. With one lane this is block
+minimization (Yu et al. 2012): one block after another. Of one block all visits of an epoch are one
+task, ``cs-solve``.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from dask_mcsvm.solvers.sdm.shard_tasks import (
     look_at_rows,
     make_shard,
     move_weights,
+    open_lane,
     pick_slice,
     renew_weights,
     report_bounds,
@@ -128,45 +132,37 @@ class Shards:
         if len(self.rows.keys) == 1:
             return self._epoch_of_one(state, epoch)
         graph: Graph = {}
-        now = dict(state)
-        drawn = [self._draw(graph, now, epoch, c) for c in range(len(self.rows.keys))]
-        self._steps(graph, now, drawn, epoch)
-        report = self._report(graph, f"report-e{epoch}", report_tally, now["weights"], self.rows.n)
-        return Stage(graph, now, report)
-
-    def _steps(self, graph: Graph, now: dict[str, Key], drawn: list[TaskRef], epoch: int) -> None:
-        """Lanes side by side, step by step."""
-        combined: TaskRef | None = None
-        progress: dict[int, TaskRef] = {}
+        given = [self._open(graph, state, epoch, c) for c in range(len(self.rows.keys))]
+        seen: list[tuple[int, ...]] = [() for _ in given]
+        past: list[TaskRef] = []
         turns = [self._turns(epoch, lane) for lane in range(self.lanes)]
         steps = max(map(len, turns))
         for step, blocks in enumerate(zip_longest(*turns)):
             found = {}
-            for lane, c in enumerate(blocks):
-                if c is None:  # this lane has fewer blocks, and rests
-                    self._move(graph, now, epoch, step, lane, combined)
-                    continue
+            for c in (c for c in blocks if c is not None):  # a lane with fewer blocks rests
+                seen[c] += (step,)
                 key = self._key(f"solve-e{epoch}-r{step}", c)
                 graph[key] = Task(
-                    key, solve_rows, *self._block(now, drawn, progress, c),
-                    TaskRef(now[weights_name(lane)]), combined, self._how, step=step,
-                )  # fmt: skip
-                progress[c] = self._pick(graph, f"progress-e{epoch}-r{step}", key, 0)
-                now[weights_name(lane)] = self._pick(graph, f"weights-e{epoch}-r{step}", key, 1).key
-                found[c] = self._pick(graph, f"found-e{epoch}-r{step}", key, 2)
+                    key, solve_rows, *given[c], List(*past), self._how, turns=seen[c]
+                )
+                found[c] = TaskRef(key)
             key = self._key(f"combine-e{epoch}-r{step}")
             graph[key] = Task(
                 key, combine_slices, List(*found.values()), blocks=tuple(found), how=self._how,
                 step=step, steps=steps,
             )  # fmt: skip
-            combined = TaskRef(key)
-        for c, ref in progress.items():
-            key = self._key(f"settle-e{epoch}", c)
-            shard = TaskRef(now[f"shard-{c}"])
-            graph[key] = Task(key, settle_shard, shard, drawn[c], ref, combined)
-            now[f"shard-{c}"] = key
+            past.append(TaskRef(key))
+        now = {}
+        for c, what in enumerate(given):
+            key = now[f"shard-{c}"] = self._key(f"settle-e{epoch}", c)
+            graph[key] = Task(
+                key, settle_shard, *what, List(*past), self._how, turns=seen[c]
+            )
         for lane in range(self.lanes):
-            self._move(graph, now, epoch, steps, lane, combined)
+            key = now[weights_name(lane)] = self._key(f"move-e{epoch}", lane)
+            graph[key] = Task(key, move_weights, given[lane][-1], List(*past))
+        report = self._report(graph, f"report-e{epoch}", report_tally, now["weights"], self.rows.n)
+        return Stage(graph, {name: now[name] for name in state}, report)
 
     def _epoch_of_one(self, state: State, epoch: int) -> Stage:
         """The same of one block: nothing is side by side, and all visits are one task."""
@@ -232,41 +228,18 @@ class Shards:
         visits = visits_between_moves(self.rows.n, self.lanes)
         return How(self.formulation, self.rows.tau, self.rho, self.lanes, visits)
 
-    def _draw(self, graph: Graph, now: dict[str, Key], epoch: int, c: int) -> TaskRef:
-        """Which rows of a block are visited in which of its steps."""
-        key = self._key(f"draw-e{epoch}", c)
-        graph[key] = Task(
-            key, draw_steps, TaskRef(self.rows.keys[c]), TaskRef(now[f"shard-{c}"]),
-            (self.seed, epoch, c), self.parts,
-        )  # fmt: skip
-        return TaskRef(key)
+    def _open(
+        self, graph: Graph, state: State, epoch: int, c: int
+    ) -> tuple[TaskRef, TaskRef, TaskRef, TaskRef]:
+        """What the steps that visit a block are told of it, and of its lane.
 
-    def _block(
-        self, now: dict[str, Key], drawn: list[TaskRef], progress: dict[int, TaskRef], c: int
-    ) -> tuple[TaskRef | None, ...]:
-        """What a step is told of the block that it visits."""
-        shard = TaskRef(now[f"shard-{c}"])
-        return TaskRef(self.rows.keys[c]), shard, drawn[c], progress.get(c)
-
-    def _move(
-        self,
-        graph: Graph,
-        now: dict[str, Key],
-        epoch: int,
-        step: int,
-        lane: int,
-        combined: TaskRef | None,
-    ) -> None:
-        """The weights of a lane move on to those that all have in common."""
-        key, name = self._key(f"move-e{epoch}-r{step}", lane), weights_name(lane)
-        graph[key] = Task(key, move_weights, TaskRef(now[name]), combined)
-        now[name] = key
-
-    def _pick(self, graph: Graph, name: str, solved: Key, place: int) -> TaskRef:
-        """One of the results of a task, so that the others need not travel with it."""
-        key = self._key(name, *solved[2:])
-        graph[key] = Task(key, pick_slice, TaskRef(solved), place)
-        return TaskRef(key)
+        Both tasks make a value that has room beside it for the work of those steps.
+        """
+        drawn, lane = self._key(f"draw-e{epoch}", c), self._key(f"lane-e{epoch}", c % self.lanes)
+        rows, shard = TaskRef(self.rows.keys[c]), TaskRef(state[f"shard-{c}"])
+        graph[drawn] = Task(drawn, draw_steps, rows, shard, (self.seed, epoch, c), self.parts)
+        graph[lane] = Task(lane, open_lane, TaskRef(state[weights_name(c % self.lanes)]))
+        return rows, shard, TaskRef(drawn), TaskRef(lane)
 
     def _weights(self, graph: Graph, state: State, stage: str) -> Key:
         """W made anew from alpha; what else the weights hold stays. ``stage`` names the tasks."""

@@ -45,8 +45,10 @@ class Stage:
     state: dict[str, Key]
     report: Key
     #: Tasks that begin a line of work of their own, with its number: a hint to begin each line on
-    #: another worker. What follows goes where its data are. Nothing else in the graph needs them.
+    #: another worker. What follows goes where its data are. None of them needs another.
     places: Mapping[Key, int] = field(default_factory=dict)
+    #: Whether every line reads all rows, which then are on every worker.
+    rows_everywhere: bool = False
 
 
 class Solver(Protocol):

@@ -4,6 +4,7 @@ from dask_mcsvm.data.row_source import ArraySource, Chunk, DatasetSource, Source
 
 from .loop import Fit, OnEpoch, Problem
 from .plan import (
+    HYBRID_CLASSES,
     SPLITTING_FEATURES,
     PassPlan,
     Plan,
@@ -15,6 +16,7 @@ from .runs.early_shrink import train_early_shrink
 from .runs.memory import certify_primal, train
 
 __all__ = [
+    "HYBRID_CLASSES",
     "SPLITTING_FEATURES",
     "ArraySource",
     "Chunk",

@@ -19,19 +19,35 @@ from .table import ON_DASK, solver_at
 def delayed_fit(model: Any, *data: Any) -> Delayed:
     """``model.fit(*data)`` as one task; a fit inside a task lends its thread while it waits.
 
-    The data go along as they are: as arguments of a delayed function Dask would make one array of
-    them first. What `dask.config` says is read here, where the user is.
+    What is Delayed is made before. Other data go along as they are: as arguments of a delayed
+    function Dask would make one array of its own first. What `dask.config` says is read here, where
+    the user is.
     """
-    work = partial(fit_here, model, data, defaults.configured())
+    made = {place: part for place, part in enumerate(data) if isinstance(part, Delayed)}
+    kept = tuple(None if place in made else part for place, part in enumerate(data))
+    work = partial(fit_here, model, kept, defaults.configured(), tuple(made))
     name = f"{type(model).__name__}-fit-{uuid.uuid4().hex}"
-    found: Delayed = delayed(work, name=name, pure=False)(dask_key_name=name)
+    task = delayed(work, name=name, pure=False)
+    found: Delayed = task(*made.values(), dask_key_name=name)
     return found
 
 
-def fit_here(model: Any, data: tuple[Any, ...], configured: Mapping[str, Any]) -> Any:
-    """The task of a delayed fit; the same model however often it runs."""
+def fit_here(
+    model: Any,
+    data: tuple[Any, ...],
+    configured: Mapping[str, Any],
+    places: tuple[int, ...],
+    *made: Any,
+) -> Any:
+    """The task of a delayed fit; the same model however often it runs.
+
+    ``made`` take their ``places`` in the data.
+    """
+    given = list(data)
+    for place, part in zip(places, made, strict=True):
+        given[place] = part
     with defaults.given(configured):
-        return model.fit(*data)
+        return model.fit(*given)
 
 
 def epoch_graph(problem: DaskProblem, plan: DaskPlan, epoch: int) -> Delayed:

@@ -90,8 +90,8 @@ class Problem:
 class Fit:
     """A trained W (d + 1, k) with its certificate; its last row belongs to the constant feature.
 
-    ``W`` is a Dask array that reads files, and ``alpha`` None, where it was never in memory as a
-    whole.
+    ``W`` is `SparseWeights` where it was hybrid; it is a Dask array that reads files, and ``alpha``
+    None, where it was never in memory as a whole.
     """
 
     W: Any

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_mcsvm.data.row_source import RowScale
+from dask_mcsvm.formulations import FORMULATIONS
 
 from .table import EARLY_SHRINK, IN_MEMORY, solver_at
 
@@ -29,8 +30,11 @@ TRIAL, COMMON_LENGTH, COMMON_SHARE, DEAR_PASS = 20.0, 30.0, 0.5, 4.0
 #: Of the splitting solver: rows per feature of a Gram matrix, and how much less a multiply-add of
 #: such a matrix or of its inverse costs than one of an epoch.
 GRAM_ROWS, MATRIX_RATE = 4, 8
-
-
+#: W is hybrid from so many classes on ...
+HYBRID_CLASSES = 512
+#: ... where its weights, so many times the nonzeros of the rows (5 to 8 of 900 to 10,000 classes),
+#: fill no more than this share of an array.
+WEIGHTS_PER_NONZERO, HYBRID_DENSITY = 7, 1 / 8
 #: What a visit of sdm costs, each nonzero of its row, and each of these for every class; a score in
 #: a pass of splitting, each value of a dense or a sparse row for every class, and an entry of a
 #: matrix. Nanoseconds, of which only ratios are used: an epoch visits few classes of a row where
@@ -70,6 +74,50 @@ def splitting_pays(n: int, d: int, k: int, scale: RowScale | None) -> str | None
     return f"dense rows that are not centred (their mean makes up {share:.0%} of their squares)"
 
 
+def refuses_hybrid(is_sparse: bool, formulation: str) -> str | None:
+    """What a hybrid W is not for; None where it can be."""
+    if not is_sparse:
+        return "rows that are dense, or centred"
+    if FORMULATIONS[formulation].columns_sum_to_zero:
+        return f"{formulation}, whose classes share a part of W"
+    return None
+
+
+def choose_weights(
+    asked: str | None,
+    *,
+    k: int,
+    d: int,
+    nnz: int,
+    dense_bytes: int,
+    refused: str | None,
+    memory_limit: int | None,
+    is_full: bool,
+) -> tuple[str, str]:
+    """The layout of W, and why; ``is_full`` says that most weights will not be zero."""
+    is_large = memory_limit is not None and dense_bytes > memory_limit
+    size = f"{dense_bytes / 2**20:,.1f} MiB"
+    if asked == "hybrid" and refused:
+        raise ValueError(
+            f"solver_options['weights'] is 'hybrid', which is not for {refused}; leave it out."
+        )
+    if is_large and (refused or asked == "dense"):
+        why = f", and lists are not for {refused}" if refused else ""
+        raise ValueError(
+            f"W takes {size}, more than memory_limit={memory_limit}{why}; raise memory_limit, or "
+            "pass dask.array.from_array(X, chunks=(10_000, -1))."
+        )
+    if asked:
+        return asked, "asked for"
+    if is_large:
+        return "hybrid", f"as an array {size}, more than memory_limit"
+    if refused is None and k >= HYBRID_CLASSES and not is_full:
+        density = min(1.0, WEIGHTS_PER_NONZERO * nnz / (d * k))
+        if density <= HYBRID_DENSITY:
+            return "hybrid", f"{size} as an array"
+    return "dense", size
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a fit will do: a pure function of shape, nonzeros, n_jobs and parameters."""
@@ -88,6 +136,10 @@ class Plan:
     n_jobs: int
     #: The solver that goes on where the first one turns out to be slow.
     then: str | None = None
+    #: The layout of W, why, and how many bytes it may take.
+    weights: str = "dense"
+    weights_reason: str = ""
+    memory_limit: int | None = None
 
     @property
     def model_bytes(self) -> int:
@@ -96,13 +148,17 @@ class Plan:
     def __repr__(self) -> str:
         then = f"; {self.then} goes on if that is slow" if self.then else ""
         rows = "dense rows" if self.nnz == self.n * self.d else f"{self.nnz:,} nonzeros"
+        memory, one = f"W {self.model_bytes / 2**20:,.1f} MiB, beyond X", ""
+        if self.weights == "hybrid":
+            memory = f"W of lists and dense rows ({self.weights_reason}), beyond X"
+            one = " (one thread visits rows, all certify)" if self.n_jobs > 1 else ""
         return "\n".join(
             [
                 f"solver       {self.solver}: {self.reason}{then}",
                 f"formulation  {self.formulation}",
                 f"data         {self.n:,} x {self.d:,}, {rows}, {self.k:,} classes, {self.dtype}",
-                f"schedule     {self.schedule}, stops by {self.stop}, n_jobs={self.n_jobs}",
-                f"memory       W {self.model_bytes / 2**20:,.1f} MiB, beyond X",
+                f"schedule     {self.schedule}, stops by {self.stop}, n_jobs={self.n_jobs}{one}",
+                f"memory       {memory}",
                 f"one epoch    {(self.nnz + self.n) * self.k / 1e6:,.0f} million multiply-adds",
             ]
         )
@@ -130,6 +186,9 @@ def make_plan(
     n_jobs: int,
     options: Mapping[str, Any] | None,
     scale: RowScale | None = None,
+    is_centred: bool = False,
+    memory_limit: int | None = None,
+    has_intercept: bool = True,
 ) -> Plan:
     """Decide how to solve a problem of this shape; ``scale`` of dense rows lets `auto` choose."""
     asked, row = solver, solver_at("sdm" if solver == "auto" else solver, IN_MEMORY)
@@ -146,6 +205,16 @@ def make_plan(
         if is_free and not why and d <= SPLITTING_FEATURES:
             then = "splitting"
     by_newton = chosen == "splitting"
+    # Without an intercept each row of one-vs-rest pushes down nearly all classes by itself.
+    form = FORMULATIONS[formulation]
+    refused = refuses_hybrid(is_sparse and not is_centred, formulation)
+    if by_newton:
+        refused = "solver='splitting'"
+    weights, why_weights = choose_weights(
+        settings.get("weights"), k=k, d=d, nnz=nnz,
+        dense_bytes=(d + 1) * k * np.dtype(dtype).itemsize, refused=refused,
+        memory_limit=memory_limit, is_full=not has_intercept and form.classes_are_independent,
+    )  # fmt: skip
     return Plan(
         solver=chosen,
         reason=reason,
@@ -159,7 +228,10 @@ def make_plan(
         nnz=nnz,
         dtype=np.dtype(dtype).name,
         n_jobs=n_jobs,
-        then=then,
+        then=then if weights == "dense" else None,  # the other solver makes an array
+        weights=weights,
+        weights_reason=why_weights,
+        memory_limit=memory_limit,
     )
 
 

@@ -83,6 +83,10 @@ class Runner(Protocol):
     def memory(self) -> int:
         """Bytes of all workers together."""
 
+    @property
+    def memory_of_each(self) -> int:
+        """Bytes of the smallest of them."""
+
     def room_for_rows(self, memory_limit: int | None) -> float:
         """Bytes of rows that may stay in memory between epochs."""
         return RESIDENT_SHARE * min(memory_limit or self.memory, self.memory)
@@ -159,6 +163,10 @@ class LocalRunner(Runner):
         return int(MEMORY_LIMIT)
 
     @property
+    def memory_of_each(self) -> int:
+        return self.memory
+
+    @property
     def is_local(self) -> bool:
         return True
 
@@ -190,16 +198,28 @@ class ClientRunner(Runner):
         workers = sorted(self._workers()) if places else []
         if len(workers) < 2:
             return list(self.client.get(graph, keys, sync=False))
-        rest = {key: task for key, task in graph.items() if key not in places}
-        # What the placed tasks read has to stay until they are there to ask for it.
-        needed = {dep for key in places for dep in graph[key].dependencies}
-        wanted = [*dict.fromkeys([*(key for key in keys if key not in places), *needed])]
-        futures = dict(zip(wanted, self.client.get(rest, wanted, sync=False), strict=True))
-        for key, place in places.items():
-            (futures[key],) = self.client.get(
-                {key: graph[key]}, [key], sync=False,
-                workers=[workers[place % len(workers)]], allow_other_workers=True,
+        after = all_that_need(places, graph)
+        before = {key: graph[key] for key in graph if key not in places and key not in after}
+        # What later ones read has to stay until they are there to ask for it.
+        later = [graph[key] for key in (*places, *after)]
+        needed = {dep for task in later for dep in task.dependencies if dep not in after}
+        wanted = [*dict.fromkeys([*(key for key in keys if key not in after), *needed])]
+        wanted = [key for key in wanted if key not in places]
+        futures = dict(zip(wanted, self.client.get(before, wanted, sync=False), strict=True))
+        for place in sorted(set(places.values())):
+            mine = [key for key in places if places[key] == place]
+            futures |= zip(
+                mine,
+                self.client.get(
+                    {key: graph[key] for key in mine}, mine, sync=False,
+                    workers=[workers[place % len(workers)]], allow_other_workers=True,
+                ),
+                strict=True,
             )  # fmt: skip
+        ends = [key for key in keys if key in after]
+        rest = {key: graph[key] for key in after}
+        if ends:
+            futures |= zip(ends, self.client.get(rest, ends, sync=False), strict=True)
         return [futures[key] for key in keys]
 
     def _wait(self, futures: list[Any]) -> None:
@@ -250,6 +270,11 @@ class ClientRunner(Runner):
         return sum(limits) if all(limits) else LocalRunner(dask.threaded.get).memory
 
     @property
+    def memory_of_each(self) -> int:
+        limits = [w["memory_limit"] for w in self._workers().values()]
+        return min(limits) if limits and all(limits) else LocalRunner(dask.threaded.get).memory
+
+    @property
     def is_local(self) -> bool:
         address = str(self.client.scheduler_info()["address"])
         host = address.split("://")[-1].rsplit(":", 1)[0]
@@ -262,6 +287,21 @@ class ClientRunner(Runner):
         if info.get("n_workers", 0) > len(info["workers"]):  # some versions tell of five only
             info = self.client.scheduler_info(n_workers=-1)
         return dict(info["workers"])
+
+
+def all_that_need(keys: Iterable[Any], graph: Graph) -> set[Any]:
+    """What a graph computes from some keys, from that, and so on; without these themselves."""
+    readers: dict[Any, list[Any]] = {}
+    for key, task in graph.items():
+        for dep in getattr(task, "dependencies", ()):
+            readers.setdefault(dep, []).append(key)
+    found: set[Any] = set()
+    left = [*keys]
+    while left:
+        new = [key for key in readers.get(left.pop(), ()) if key not in found]
+        found.update(new)
+        left += new
+    return found
 
 
 @contextmanager

@@ -165,6 +165,10 @@ SDM = {
         (True, False),
     ),
     "stop": Option("what ends a fit; a violation is the largest one of an epoch", STOPS),
+    "weights": Option(
+        "W as an array, or for sparse rows and thousands of classes as lists beside dense rows",
+        (None, "dense", "hybrid"),
+    ),
 }
 
 TABLE: tuple[Solver, ...] = (

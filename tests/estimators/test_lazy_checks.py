@@ -5,6 +5,7 @@ from functools import partial
 
 import dask
 import dask.array as da
+import dask.bag
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -296,3 +297,27 @@ def test_options_that_are_no_dict():
         'solver_options={"schedule": "uniform"}.'
     ):
         svm(solver_options=[1]).fit(lazy(X), Y)
+
+
+@both
+def test_what_has_no_shape_is_refused(new):
+    """It was iterated over, or asked whether it is true: in Dask's words, not ours."""
+    later, lazy = dask.delayed(np.asarray), da.from_array(X, chunks=(80, -1))
+    fitted = new().fit(X, Y)
+    asked = {
+        "X": (lambda: new().fit(later(X), Y), lambda: fitted.predict(later(X))),
+        "y": (lambda: new().fit(X, later(Y)), lambda: new().fit(lazy, later(Y))),
+        "sample_weight": (
+            lambda: new().fit(X, Y, later(Y + 1)), lambda: new().fit(lazy, Y, later(Y + 1)),
+        ),
+    }  # fmt: skip
+    for name, calls in asked.items():
+        sentence = (
+            f"{name} is a Delayed of Dask, which does not say its shape; type "
+            f"dask.array.from_delayed({name}, shape=..., dtype=...), or {name}.compute()."
+        )
+        for call in calls:
+            with pytest.raises(TypeError, match=f"^{re.escape(sentence)}$"):
+                call()
+    with pytest.raises(TypeError, match="X is a Bag of Dask"):
+        new().fit(dask.bag.from_sequence(X.tolist()), Y)

@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -132,6 +133,23 @@ def test_other_values_are_refused(value: Any) -> None:
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         LinearMCSVC(standardize=value).fit(X, y)
+
+
+@pytest.mark.parametrize("place", ["memory", "Dask"])
+def test_a_deviation_that_weights_cannot_be_divided_by_is_refused(place: str) -> None:
+    """Else `coef_` is infinite in float32, and labels of a small gap are wrong."""
+    X, y, _ = badly_scaled(n=60)
+    X = X[:, VARIES]
+    X[:, 1] *= 1e-40 / X[:, 1].std()
+    rows = X if place == "memory" else da.from_array(X, chunks=(30, -1))
+    model = LinearMCSVC(standardize=True, dtype="float32", random_state=0)
+    sentence = (
+        "column 1 of X has a deviation of 1.0e-40, and standardize divides float32 weights by "
+        "7.9e-31 or more; drop that column, or multiply it by a number, or type dtype=\"float64\"."
+    )
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        model.fit(rows, y if place == "memory" else da.from_array(y, chunks=30))
+    assert np.isfinite(model.set_params(dtype="float64").fit(X, y).coef_).all()
 
 
 def test_a_class_of_weight_zero_counts_for_no_mean() -> None:

@@ -49,11 +49,22 @@ def stop_after_two(record, seen=[]):  # noqa: B006
 
 # Files as they should be ------------------------------------------------------------------------
 
+#: Costs of mistakes, standardized columns and probabilities at once.
+ALL = {"margins": 1.5 * (1 - np.eye(3)), "standardize": True, "probability": True}
+
+NAMES = np.array(["ham", "spam", "egg & bacon"])
+MARGINS = {
+    "table": ALL["margins"], "pairs": {("ham", "spam"): 3.0},
+    "tree": {"ham": "meat", "egg & bacon": "meat", "spam": "food", "meat": "food"},
+}  # fmt: skip
+
 CHECKPOINTS = {
     "blocks": {"memory_limit": "64MB"},
     "early": {"memory_limit": "64MB", "formulation": "ovr"},
     "shards": {"solver": "shards"},
     "rounds": {"solver": "rounds", "formulation": "ww"},
+    "blocks, all": {"memory_limit": "64MB", **ALL},
+    "shards, all": {"solver": "shards", **ALL},
 }
 
 
@@ -81,12 +92,15 @@ def source(name: str) -> Path:
     """A whole file of some kind, made when it is asked for."""
     folder = folder_of_files()
     X, y = rows()
-    names = np.array(["ham", "spam", "egg & bacon"])[y]
+    names = NAMES[y]
     match name:
         case "linear":
             LinearMCSVC(random_state=0).fit(X, names).save(folder / name, notes={"from": [1, {}]})
         case "sparse":
             LinearMCSVC(random_state=0).fit(sp.csr_matrix(X), y).sparsify().save(folder / name)
+        case "table" | "pairs" | "tree":
+            more = ALL | {"margins": MARGINS[name]}
+            LinearMCSVC(random_state=0, **more).fit(X, names).save(folder / name)
         case "larank rbf" | "larank linear":
             LaRankSVC(kernel=name.split()[1], random_state=0).fit(X, names).save(folder / name)
         case "larank csr":
@@ -196,8 +210,13 @@ def damaged(rng: Rng, name: str, folder: str) -> tuple[Path, bool]:
     return target, any("tamper" in how or "swap" in how or "grow" in how for how in done)
 
 
+MODELS = (
+    "linear", "sparse", "larank rbf", "larank linear", "larank csr", "table", "pairs", "tree",
+)  # fmt: skip
+
+
 def case_model(rng: Rng) -> None:
-    name = str(rng.choice(["linear", "sparse", "larank rbf", "larank linear", "larank csr"]))
+    name = str(rng.choice(MODELS))
     kind = LaRankSVC if name.startswith("larank") else LinearMCSVC
     X, y = rows()
     expected = kind.load(source(name)).decision_function(X)
@@ -212,6 +231,16 @@ def case_model(rng: Rng) -> None:
         if not meant:
             same = np.array_equal(model.decision_function(X), expected)
             check(same, "a damaged model gives other scores")
+        if getattr(model, "probability", False):
+            likely = model.predict_proba(X)
+            check((likely >= 0).all() and np.allclose(likely.sum(axis=1), 1), "no probabilities")
+            check(np.isfinite([model.mean_, model.scale_]).all(), "columns that are not finite")
+        if kind is LinearMCSVC and rng.random() < 0.5:
+            model.certain(X)
+            labels = y if name == "sparse" else NAMES[y]
+            proof = model.certify(X, labels)
+            near = abs(proof.primal - model.primal_) <= 1e-6 * proof.primal
+            check(meant or near, "a damaged model has another primal")
         if kind is LaRankSVC and rng.random() < 0.5:
             model.partial_fit(X, model.classes_[y % len(model.classes_)])
             check(np.isfinite(model.decision_function(X)).all(), "scores that are not finite")

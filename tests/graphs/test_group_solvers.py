@@ -51,6 +51,20 @@ def test_a_stage_reads_the_data_and_the_state_before_and_holds_neither(kind):
         assert stage.report in stage.graph
 
 
+@pytest.mark.parametrize("kind", [Averaging, Classes])
+def test_every_group_begins_in_a_place_of_its_own(kind):
+    solver, start, epoch, certificate = stages(kind)
+    assert start.rows_everywhere
+    for name in start.state:
+        if name.startswith("duals"):
+            assert start.places[start.state[name]] == int(name.split("-")[1])
+    for key in start.places:
+        assert start.graph[key].dependencies <= set(solver.held)
+    assert sorted(set(start.places.values())) == list(range(len(solver.groups)))
+    assert not epoch.places
+    assert not certificate.places
+
+
 @every_solver
 def test_the_next_state_has_the_names_of_the_last(kind):
     solver, start, *later = stages(kind)

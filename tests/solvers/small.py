@@ -15,6 +15,7 @@ from dask_mcsvm.solvers.duals import Duals
 from dask_mcsvm.solvers.kernels.dual_variables import compact_alpha, empty_alpha
 from dask_mcsvm.solvers.sdm.initial_duals import store_row
 from dask_mcsvm.solvers.sdm.run import SequentialDual
+from dask_mcsvm.solvers.sdm.table import Table
 from dask_mcsvm.training import Problem, make_plan, train
 
 NAMES = tuple(FORMULATIONS)
@@ -88,7 +89,15 @@ def make_run(problem, **options):
 def make_hard_run(problem, **options):
     """The same with an intercept that every visit moves like any other weight."""
     run = make_run(problem, **options)
-    run.soft, run.visit_data = None, run.data
+    run.soft = None
+    return lay_again(run, run.data, run.alphas[0])
+
+
+def lay_again(run, data, alpha):
+    """The same run of other rows or variables, laid out as a fit does: no other kernel compiles."""
+    table = Table.lay(data, alpha, run.preference, run.seen, run.averages[0])
+    run.visit_data, run.preference, run.seen = table.data, table.preference, table.seen
+    run.alphas = [table.alpha]
     return run
 
 

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from dask_mcsvm.solvers.kernels.candidate_classes import largest
+from dask_mcsvm.solvers.kernels.dense_weights import updates_all
 from dask_mcsvm.solvers.kernels.jit import kernel
 from dask_mcsvm.solvers.kernels.rows import (
     as_rows,
@@ -12,7 +13,6 @@ from dask_mcsvm.solvers.kernels.rows import (
     row_scores_of,
     row_update,
     row_update_all,
-    updates_all,
 )
 from dask_mcsvm.solvers.sdm.sweeps import Frequencies, prefer
 

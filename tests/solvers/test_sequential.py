@@ -17,6 +17,7 @@ from solvers.small import (
     clusters,
     combination_name,
     fit,
+    lay_again,
     make_run,
     random_alpha,
     scaled_C,
@@ -26,7 +27,8 @@ from solvers.small import (
 
 from dask_mcsvm.solvers import duals
 from dask_mcsvm.solvers.kernels.dual_variables import alpha_to_dense, compact_alpha, empty_alpha
-from dask_mcsvm.solvers.kernels.rows import Shared, as_rows, row_update
+from dask_mcsvm.solvers.kernels.rows import as_rows, row_update
+from dask_mcsvm.solvers.kernels.weights import Shared
 from dask_mcsvm.solvers.sdm import initial_duals, run
 
 every_formulation = pytest.mark.parametrize("name", NAMES)
@@ -437,7 +439,7 @@ def test_the_size_of_the_pool_changes_no_byte(name, as_if_k_were_large):
     problem, found = clusters(name, csr=True), set()
     for spare in (0, 10**6):
         run = make_run(problem)
-        run.alphas = [compact_alpha(run.alpha, spare)]
+        lay_again(run, run.visit_data, compact_alpha(run.alpha, spare))
         for _ in range(4):
             run.adaptive_epoch()
             run.shrink_epoch()

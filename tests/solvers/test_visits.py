@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dask_mcsvm.solvers.sdm.visits import deal_visits, draw_visits
+from dask_mcsvm.solvers.sdm.visits import draw_visits, ends_of_turns
 
 
 @pytest.mark.parametrize("parts", [1, 4])
@@ -27,25 +27,15 @@ def test_of_no_rows_nobody_is_visited():
     nobody = np.empty(0, np.int64)
     order = draw_visits(nobody, np.ones(3), np.random.default_rng(0))
     assert order.size == 0
-    assert [step.rows.size for step in deal_visits(order, 3, 2)] == [0, 0]
 
 
-@pytest.mark.parametrize("steps", [1, 7, 90])
-def test_steps_make_the_visits_in_their_order_and_find_each_row_where_it_was_last(steps):
-    """Followed by hand: every row carries the number of its visits from step to step."""
-    rng = np.random.default_rng(2)
-    order = rng.integers(0, 30, 80)
-    dealt = deal_visits(order, 30, steps)
-    assert len(dealt) == steps
-    np.testing.assert_array_equal(np.concatenate([step.rows[step.order] for step in dealt]), order)
-    held = [np.zeros(30, int)]
-    for step in dealt:
-        assert np.unique(step.rows).size == step.rows.size
-        before = np.array(
-            [held[s][p] for s, p in zip(step.source, step.place, strict=True)], dtype=int
-        )
-        held.append(before + np.bincount(step.order, minlength=step.rows.size))
-    last = np.zeros(30, int)
-    for step, counts in zip(dealt, held[1:], strict=True):
-        last[step.rows] = counts
-    np.testing.assert_array_equal(last, np.bincount(order, minlength=30))
+@pytest.mark.parametrize(("turns", "short"), [(1, 0), (3, 0), (20, 5), (40, 6)])
+def test_the_last_turns_of_an_epoch_are_short(turns, short):
+    ends = ends_of_turns(10_000, turns)
+    sizes = np.diff(ends, prepend=0)
+    assert ends.size == turns
+    assert ends[-1] == 10_000
+    assert np.ptp(sizes[: turns - short]) <= 1
+    for before, after in zip(sizes[turns - short - 1 :], sizes[turns - short :], strict=False):
+        assert abs(after - before / 2) <= 2
+    assert ends_of_turns(0, turns).tolist() == [0] * turns

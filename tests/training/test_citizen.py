@@ -197,6 +197,16 @@ def test_several_delayed_fits_of_rows_in_memory():
         assert weights(model) == weights(LinearMCSVC(C=C, random_state=0).fit(X, y))
 
 
+def test_a_delayed_fit_waits_for_what_is_delayed():
+    X, y = small_set()
+    model = LinearMCSVC(max_epochs=2, tol=0, random_state=0)
+    rows, labels = dask.delayed(lambda: (X, y), nout=2)()
+    expected = weights(model.fit(X, y))
+    assert weights(model.fit_delayed(rows, labels).compute()) == expected
+    later = model.fit_delayed(X, labels, classes=dask.delayed([0, 1, 2, 3]))
+    assert weights(later.compute()) == expected
+
+
 # -- clusters that grow and shrink -----------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 from training.sets import SOLVERS, count_rows, lazy_set, small_set, svm, weights
 
 from dask_mcsvm.training import runner
-from dask_mcsvm.training.runner import NO_WORKERS, LocalRunner
+from dask_mcsvm.training.runner import NO_WORKERS, ClientRunner, LocalRunner
 
 every_solver = pytest.mark.parametrize("solver", list(SOLVERS))
 
@@ -40,6 +40,46 @@ def test_values_held_from_one_graph_serve_the_next_also_between_processes():
     assert runner.run({"y": Task("y", operator.neg, TaskRef("x"))}, [], ["y"]) == [-3]
     runner.release(["x"])
     assert runner.held == {}
+
+
+def test_lines_of_work_begin_on_different_workers_and_stay_there(two_threads):
+    """Also where the same graph needs what begins there, as a report does."""
+    client = ClientRunner(two_threads)
+    client.run({"rows": Task("rows", operator.add, 1, 2)}, ["rows"], [])
+    graph = {"base": Task("base", operator.neg, TaskRef("rows"))}
+    for line in range(4):
+        names = f"begin-{line}", f"next-{line}"
+        graph[names[0]] = Task(names[0], operator.add, TaskRef("base"), line)
+        graph[names[1]] = Task(names[1], operator.add, TaskRef(names[0]), TaskRef("rows"))
+    graph["sum"] = Task("sum", add_four, *(TaskRef(f"next-{line}") for line in range(4)))
+    begins = [f"begin-{line}" for line in range(4)]
+    places = {name: line for line, name in enumerate(begins)}
+    assert client.run(graph, begins, ["sum"], places) == [sum(range(4))]
+    where = [workers for _, workers in sorted(two_threads.who_has(begins_of(client)).items())]
+    assert where[0] == where[2] != where[1] == where[3]
+
+
+def begins_of(client):
+    return [future for key, future in client.held.items() if key.startswith("begin")]
+
+
+def add_four(*values):
+    return sum(values)
+
+
+@pytest.mark.parametrize("room", [10**9, 0])
+def test_rows_are_taken_to_every_worker_only_where_they_fit(room, monkeypatch):
+    seen, run = [], LocalRunner.run
+
+    def watched(self, graph, hold, fetch, places=runner.NO_PLACES):
+        seen.append(dict(places))
+        return run(self, graph, hold, fetch, places)
+
+    monkeypatch.setattr(LocalRunner, "run", watched)
+    monkeypatch.setattr(LocalRunner, "memory_of_each", property(lambda self: room))
+    with dask.config.set(scheduler="synchronous"):
+        svm("classes", max_epochs=1).fit(*lazy_set())
+    assert any(seen) == (room > 0)
 
 
 @pytest.mark.parametrize(("memory_limit", "times"), [(None, 1), (10_000, 2)])
@@ -141,7 +181,7 @@ def test_the_history_counts_epochs_and_tasks(two_threads):
 def test_the_history_of_a_cluster_says_what_workers_did(two_processes):
     model = svm(max_epochs=3).fit(*lazy_set())
     for record in model.history_:
-        assert {"cs-solve", "cs-found", "cs-combine", "cs-settle"} <= set(record["task_seconds"])
+        assert {"cs-solve", "cs-combine", "cs-settle"} <= set(record["task_seconds"])
         assert min(record["task_seconds"].values()) > 0
         assert record["bytes"] > 0  # two lanes on two workers
 

@@ -12,10 +12,11 @@ import numpy as np
 from dask_mcsvm.formulations import FORMULATIONS
 
 from .candidate_classes import screen
+from .dense_weights import updates_all
 from .dual_variables import alpha_load
 from .jit import apart, bare_by_type, bare_kernel, kernel
 from .margins import add_margins, dual_excess
-from .rows import row_axpy, row_scores, row_update, row_update_all, updates_all
+from .rows import row_axpy, row_scores, row_update, row_update_all
 from .steps import CS, LLW, WW
 
 
@@ -174,7 +175,7 @@ def finish_block(block, shift, first, W, squares):
 @kernel
 def examine(loss, rows, y, C, tau, margins, alpha, W, start, stop, seen, scratch):
     """Loss and share of the gap of examples start..stop at W, float64, into ``seen`` (n, 2)."""
-    k = W.shape[1]
+    k = loss.k
     s = apart(k, np.float64)
     sc, spare = apart(k + 1, np.float64), apart(k + 1, np.float64)
     for i in range(start, stop):

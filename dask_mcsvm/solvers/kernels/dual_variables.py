@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from .jit import bare_by_type, kernel
+from .jit import bare_by_type
 from .simd import prefetch
 
 
@@ -171,47 +171,6 @@ def compact_alpha(alpha: SparseAlpha, spare: int) -> SparseAlpha:
         values,
         np.array([used], np.int64),
     )
-
-
-def gather_alpha(
-    parts: list[np.ndarray | SparseAlpha], source: np.ndarray, place: np.ndarray, spare: int
-) -> np.ndarray | SparseAlpha:
-    """Variables of rows that several arrays hold, as one of the same kind: a copy.
-
-    Row i is row ``place[i]`` of ``parts[source[i]]``. Lists have ``spare`` free places behind them.
-    """
-    first = parts[0]
-    mine = [np.flatnonzero(source == j) for j in range(len(parts))]
-    if isinstance(first, np.ndarray):
-        dense = np.empty((source.size, first.shape[1]), first.dtype)
-        for part, targets in zip(parts, mine, strict=True):
-            dense[targets] = part[place[targets]]
-        return dense
-    size = np.empty(source.size, np.int32)
-    for part, targets in zip(parts, mine, strict=True):
-        assert isinstance(part, SparseAlpha)
-        size[targets] = part.size[place[targets]]
-    room = size + (size >> 1)
-    start = np.cumsum(room, dtype=np.int64) - room
-    used = int(room.sum(dtype=np.int64))
-    out = SparseAlpha(
-        start, size, room, np.empty(used + spare, np.int32),
-        np.empty(used + spare, first.values.dtype), np.array([used], np.int64),
-    )  # fmt: skip
-    for part, targets in zip(parts, mine, strict=True):
-        if targets.size:
-            copy_lists(part, place, targets, out)
-    return out
-
-
-@kernel
-def copy_lists(part, place, targets, out):
-    """The lists of rows ``place[targets]`` of a part, to ``targets`` of ``out``."""
-    for i in targets:
-        p, q = part.start[place[i]], out.start[i]
-        for c in range(out.size[i]):
-            out.classes[q + c] = part.classes[p + c]
-            out.values[q + c] = part.values[p + c]
 
 
 def deal_lists(alpha: SparseAlpha, owner: np.ndarray, owners: int) -> list[SparseAlpha]:

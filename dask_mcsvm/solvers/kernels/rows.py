@@ -1,4 +1,4 @@
-"""Rows of X, dense or CSR, against W stored as (d + 1, k), classes contiguous.
+"""Rows of X, dense or CSR, against W (d + 1, k) in one of its layouts (`weights`).
 
 ``rows`` is a C-contiguous array (n, d), or the triple (data, indices int32, indptr int64) of a CSR
 matrix. The constant feature of value ``tau`` is the last row of W and is never stored in X.
@@ -8,58 +8,20 @@ Each function has a dense and a CSR body, chosen at compile time. Standardized r
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.sparse as sp
 from numba import types
 
 from dask_mcsvm.solvers.standardized import ROUNDING, CentredCsr, DenseStandardized
 
-from .jit import bare_by_type, bare_kernel, bare_part, kernel
-from .simd import (
-    LANES,
-    WIDEST,
-    add_shared_1,
-    add_shared_2,
-    add_shared_4,
-    prefetch,
-    scores_1,
-    scores_2,
-    scores_3,
-    scores_4,
-    scores_of_1,
-    scores_of_2,
-    scores_of_3,
-    scores_of_4,
-    update_1,
-    update_2,
-    update_3,
-    update_4,
-    update_of_1,
-    update_of_2,
-    update_of_3,
-    update_of_4,
-)
+from .dense_weights import update_all
+from .jit import bare_by_type, kernel
+from .simd import prefetch
 from .standard_rows import CentredRows, StandardRows, kind_of, standardize
+from .weights import LINE, add_weights, fetch_weights, have_room, weighted, weighted_of
 
-#: Numbers in a cache line (float32), and how many of a dense row are asked for in advance.
-LINE = 16
+#: How many numbers of a dense row are asked for in advance.
 PREFETCHED = 256
-#: Rows of W of no more entries are fetched ahead, too: 6,500,000 examples of 58 classes take 0.92
-#: of the time, 11,314 of 20 classes 0.83. With 1,000 classes it would be 1.15.
-SHORT = 64
-
-
-class Shared(NamedTuple):
-    """W (d + 1, k) that several threads change: what a visit adds, it adds atomically.
-
-    The last row is a thread's own, and so is the last number of ``common``.
-    """
-
-    W: np.ndarray
-    common: np.ndarray  # (d + 1, 1), LLW's part of all columns; (0, 1) for the others
-    first: np.ndarray  # (1,) int32: the only column of ``common``
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -101,6 +63,10 @@ def row_scores_of(rows, i, W, tau, classes, q, s):
 
 def row_update(rows, i, W, tau, classes, delta, q):
     """w_{classes[c]} += delta[c]·x_i for c < q."""
+
+
+def row_has_room(rows, i, W, q):
+    """Whether q classes of the features of row i can change before W needs more memory."""
 
 
 def row_update_all(rows, i, W, tau, delta):
@@ -163,55 +129,18 @@ def _row_scores(rows, i, W, tau, s):
 
         return centred
 
-    if not isinstance(W, types.Array):
-        return lambda rows, i, W, tau, s: row_scores(rows, i, W.W, tau, s)
-
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, s):
-            scores(rows[i], None, 0, rows.shape[1], W, s.dtype.type(tau), s)
+            weighted(rows[i], None, 0, rows.shape[1], W, s.dtype.type(tau), s)
 
         return dense
 
     def csr(rows, i, W, tau, s):
         data, indices, indptr = rows
-        scores(data, indices, indptr[i], indptr[i + 1], W, s.dtype.type(tau), s)
+        weighted(data, indices, indptr[i], indptr[i + 1], W, s.dtype.type(tau), s)
 
     return csr
-
-
-@bare_part
-def scores(values, columns, begin, end, W, tau, s):
-    """s = tau W[-1] + Σ_p values[p] W[columns[p]] (a dense row has columns None)."""
-    k = W.shape[1]
-    if k < LANES:
-        few_scores(values, columns, begin, end, W, tau, s)
-        return
-    m = 0
-    while k - m > LANES * WIDEST:
-        scores_4(values, columns, begin, end, W, tau, m, m + LANES * WIDEST, s)
-        m += LANES * WIDEST
-    # The last vector may overlap its neighbour; the very last stripe may be the neighbour.
-    if k - m > 3 * LANES:
-        scores_4(values, columns, begin, end, W, tau, m, k, s)
-    elif k - m > 2 * LANES:
-        scores_3(values, columns, begin, end, W, tau, m, k, s)
-    elif k - m > LANES:
-        scores_2(values, columns, begin, end, W, tau, m, k, s)
-    else:
-        scores_1(values, columns, begin, end, W, tau, m, k, s)
-
-
-@bare_part
-def few_scores(values, columns, begin, end, W, tau, s):
-    """The same where the classes do not fill a vector."""
-    k, last = W.shape[1], W.shape[0] - 1
-    for m in range(k):
-        s[m] = tau * W[last, m]
-    for p in range(begin, end):
-        x, j = s.dtype.type(values[p]), p - begin if columns is None else columns[p]
-        for m in range(k):
-            s[m] += x * W[j, m]
 
 
 @bare_by_type(row_scores_of)
@@ -232,40 +161,18 @@ def _row_scores_of(rows, i, W, tau, classes, q, s):
 
         return centred
 
-    if not isinstance(W, types.Array):
-        return lambda rows, i, W, tau, classes, q, s: row_scores_of(
-            rows, i, W.W, tau, classes, q, s
-        )
-
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, classes, q, s):
-            scores_of(rows[i], None, 0, rows.shape[1], W, tau, classes, q, s)
+            weighted_of(rows[i], None, 0, rows.shape[1], W, tau, classes, q, s)
 
         return dense
 
     def csr(rows, i, W, tau, classes, q, s):
         data, indices, indptr = rows
-        scores_of(data, indices, indptr[i], indptr[i + 1], W, tau, classes, q, s)
+        weighted_of(data, indices, indptr[i], indptr[i + 1], W, tau, classes, q, s)
 
     return csr
-
-
-@bare_part
-def scores_of(values, columns, begin, end, W, tau, classes, q, s):
-    """s[c] = tau W[-1, classes[c]] + Σ_p values[p] W[columns[p], classes[c]] for c < q."""
-    c = 0
-    while q - c > 4:
-        scores_of_4(values, columns, begin, end, W, tau, classes, c, s)
-        c += 4
-    if q - c == 4:
-        scores_of_4(values, columns, begin, end, W, tau, classes, c, s)
-    elif q - c == 3:
-        scores_of_3(values, columns, begin, end, W, tau, classes, c, s)
-    elif q - c == 2:
-        scores_of_2(values, columns, begin, end, W, tau, classes, c, s)
-    elif q - c == 1:
-        scores_of_1(values, columns, begin, end, W, tau, classes, c, s)
 
 
 @bare_by_type(row_update)
@@ -287,72 +194,30 @@ def _row_update(rows, i, W, tau, classes, delta, q):
 
         return centred
 
-    if not isinstance(W, types.Array):
-        if isinstance(rows, types.Array):
-
-            def shared_dense(rows, i, W, tau, classes, delta, q):
-                add_shared(rows[i], None, 0, rows.shape[1], W.W, tau, classes, delta, q)
-
-            return shared_dense
-
-        def shared_csr(rows, i, W, tau, classes, delta, q):
-            data, indices, indptr = rows
-            add_shared(data, indices, indptr[i], indptr[i + 1], W.W, tau, classes, delta, q)
-
-        return shared_csr
-
     if isinstance(rows, types.Array):
 
         def dense(rows, i, W, tau, classes, delta, q):
-            update(rows[i], None, 0, rows.shape[1], W, tau, classes, delta, q)
+            add_weights(rows[i], None, 0, rows.shape[1], W, tau, classes, delta, q)
 
         return dense
 
     def csr(rows, i, W, tau, classes, delta, q):
         data, indices, indptr = rows
-        update(data, indices, indptr[i], indptr[i + 1], W, tau, classes, delta, q)
+        add_weights(data, indices, indptr[i], indptr[i + 1], W, tau, classes, delta, q)
 
     return csr
 
 
-@bare_part
-def update(values, columns, begin, end, W, tau, classes, delta, q):
-    """W[columns[p], classes[c]] += values[p] delta[c] for c < q, and tau delta[c] in the last row.
+@bare_by_type(row_has_room)
+def _row_has_room(rows, i, W, q):
+    if not isinstance(rows, types.BaseTuple) or kind_of(rows) is not None:
+        return lambda rows, i, W, q: True
 
-    No class is listed twice.
-    """
-    c = 0
-    while q - c > 4:
-        update_of_4(values, columns, begin, end, W, classes, c, delta)
-        c += 4
-    if q - c == 4:
-        update_of_4(values, columns, begin, end, W, classes, c, delta)
-    elif q - c == 3:
-        update_of_3(values, columns, begin, end, W, classes, c, delta)
-    elif q - c == 2:
-        update_of_2(values, columns, begin, end, W, classes, c, delta)
-    elif q - c == 1:
-        update_of_1(values, columns, begin, end, W, classes, c, delta)
-    if tau != 0:
-        for c in range(q):
-            W[W.shape[0] - 1, classes[c]] += tau * delta[c]
+    def csr(rows, i, W, q):
+        _, indices, indptr = rows
+        return have_room(indices, indptr[i], indptr[i + 1], W, q)
 
-
-@bare_part
-def add_shared(values, columns, begin, end, W, tau, classes, delta, q):
-    """The same while other threads add to W, but for its last row."""
-    c = 0
-    while q - c >= 4:
-        add_shared_4(values, columns, begin, end, W, classes, c, delta)
-        c += 4
-    if q - c >= 2:
-        add_shared_2(values, columns, begin, end, W, classes, c, delta)
-        c += 2
-    if q - c == 1:
-        add_shared_1(values, columns, begin, end, W, classes, c, delta)
-    if tau != 0:
-        for c in range(q):
-            W[W.shape[0] - 1, classes[c]] += tau * delta[c]
+    return csr
 
 
 @bare_by_type(row_update_all)
@@ -385,29 +250,6 @@ def _row_update_all(rows, i, W, tau, delta):
         update_all(data, indices, indptr[i], indptr[i + 1], W, tau, delta)
 
     return csr
-
-
-@bare_kernel
-def updates_all(W):
-    """Whether all classes can be changed at once, at less cost than three of them by a list."""
-    return LANES <= W.shape[1] <= LANES * WIDEST
-
-
-@bare_part
-def update_all(values, columns, begin, end, W, tau, delta):
-    """W[columns[p]] += values[p] delta, and tau delta in the last row."""
-    k = W.shape[1]
-    if k > 3 * LANES:
-        update_4(values, columns, begin, end, W, 0, k, delta)
-    elif k > 2 * LANES:
-        update_3(values, columns, begin, end, W, 0, k, delta)
-    elif k > LANES:
-        update_2(values, columns, begin, end, W, 0, k, delta)
-    else:
-        update_1(values, columns, begin, end, W, 0, k, delta)
-    if tau != 0:
-        for m in range(k):
-            W[W.shape[0] - 1, m] += tau * delta[m]
 
 
 @bare_by_type(row_dot)
@@ -481,16 +323,10 @@ def _weights_prefetch(rows, i, W):
         return lambda rows, i, W: weights_prefetch(rows.csr, i, W)
     if isinstance(rows, types.Array):
         return lambda rows, i, W: None
-    if not isinstance(W, types.Array):
-        return lambda rows, i, W: weights_prefetch(rows, i, W.W)
 
     def csr(rows, i, W):
         _, indices, indptr = rows
-        k = W.shape[1]
-        if k <= SHORT:
-            for p in range(indptr[i], indptr[i + 1]):
-                for m in range(0, k, LINE):
-                    prefetch(W, indices[p] * k + m)
+        fetch_weights(indices, indptr[i], indptr[i + 1], W)
 
     return csr
 

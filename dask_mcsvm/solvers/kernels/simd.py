@@ -285,6 +285,81 @@ def largest_of_vectors(typing, s, start, stop):
 
 
 @intrinsic
+def add_list(typing, classes, values, start, size, x, s):
+    """s[classes[t]] += x values[t] for start <= t < start + size, where no class is listed twice.
+
+    Four at a time are read before any is written, which the compiler cannot know to be the same.
+    """
+
+    def generate(context, builder, signature, args):
+        arrays = (context.make_array(signature.args[n]) for n in (0, 1, 5))
+        listed, stored, out = (
+            make(context, builder, value=args[n])
+            for make, n in zip(arrays, (0, 1, 5), strict=True)
+        )
+        start, size, x = args[2:5]
+        word, real = size.type, context.get_value_type(s.dtype)
+
+        def add(t, count):
+            at = [builder.add(t, word(c)) for c in range(count)]
+            found = [builder.load(builder.gep(listed.data, [p])) for p in at]
+            where = [builder.gep(out.data, [builder.zext(m, word)]) for m in found]
+            weights = [builder.load(builder.gep(stored.data, [p])) for p in at]
+            weights = [w if w.type == real else builder.fpext(w, real) for w in weights]
+            sums = [
+                builder.fadd(builder.load(p), builder.fmul(x, w, flags=_FLAGS), flags=_FLAGS)
+                for p, w in zip(where, weights, strict=True)
+            ]
+            for total, p in zip(sums, where, strict=True):
+                builder.store(total, p)
+
+        whole = builder.ashr(size, word(2))
+        with cgutils.for_range(builder, whole) as loop:
+            add(builder.add(start, builder.shl(loop.index, word(2))), 4)
+        with cgutils.for_range(builder, builder.and_(size, word(3))) as loop:
+            add(builder.add(builder.add(start, builder.shl(whole, word(2))), loop.index), 1)
+        return context.get_dummy_value()
+
+    _need_contiguous(classes, values, s)
+    return types.none(classes, values, INT, INT, s.dtype, s), generate
+
+
+@intrinsic
+def find_in_list(typing, classes, start, size, m):
+    """Where class m is among classes[start:start + size], counted from start; -1 if it is not.
+
+    Classes are compared eight at a time: up to seven behind the list are read, too.
+    """
+
+    def generate(context, builder, signature, args):
+        listed = context.make_array(classes)(context, builder, value=args[0])
+        start, size, m = args[1:]
+        word, number = size.type, ir.IntType(32)
+        vector = ir.VectorType(number, LANES)
+        anything = ir.Constant(vector, ir.Undefined)
+        first = builder.insert_element(anything, m, number(0))
+        wanted = builder.shuffle_vector(first, anything, ir.Constant(vector, [0] * LANES))
+        place = cgutils.alloca_once_value(builder, word(-1))
+        whole = builder.ashr(builder.add(size, word(LANES - 1)), word(3))
+        count = ir.FunctionType(ir.IntType(LANES), [ir.IntType(LANES), ir.IntType(1)])
+        first_bit = builder.module.declare_intrinsic("llvm.cttz", [ir.IntType(LANES)], count)
+        with cgutils.for_range(builder, whole) as loop:
+            at = builder.shl(loop.index, word(3))
+            where = builder.gep(listed.data, [builder.add(start, at)])
+            found = builder.load(builder.bitcast(where, vector.as_pointer()), align=4)
+            same = builder.bitcast(builder.icmp_signed("==", found, wanted), ir.IntType(LANES))
+            with builder.if_then(builder.icmp_signed("!=", same, same.type(0))):
+                bit = builder.call(first_bit, [same, ir.IntType(1)(1)])
+                builder.store(builder.add(at, builder.zext(bit, word)), place)
+                loop.do_break()
+        found = builder.load(place)
+        return builder.select(builder.icmp_signed("<", found, size), found, word(-1))
+
+    _need_contiguous(classes)
+    return INT(classes, INT, INT, types.int32), generate
+
+
+@intrinsic
 def prefetch(typing, array, at):
     """Fetch the cache line of number ``at`` while something else is computed.
 

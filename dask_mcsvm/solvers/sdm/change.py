@@ -1,7 +1,7 @@
 """What a lane changed of W in a step: a few percent of its entries, so only those travel.
 
-A step reads and changes only the rows of W of those features that its examples have. It works on a
-copy of these rows, which is compared with what they were when the step is over.
+A step changes only the rows of W of those features that its examples have. They are saved before,
+and compared with what they were when the step is over.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_mcsvm.solvers.kernels.jit import kernel
+from dask_mcsvm.solvers.kernels.simd import prefetch
+from dask_mcsvm.solvers.kernels.weights import LINE, SHORT
+
+#: Rows of W, and single entries, ahead of which memory is asked for.
+AHEAD, FAR_AHEAD = 4, 32
 
 
 class Change(NamedTuple):
     """A change of W (d + 1, k), the last row apart: single entries, and a shift of whole rows."""
 
-    places: np.ndarray  # (c,) int64, ascending: row · k + class
+    places: np.ndarray  # (c,) ascending, row · k + class; int32 where that is enough
     values: np.ndarray  # (c,) of W's type
     shift: np.ndarray  # (d + 1,) added to all classes of a row (LLW); empty for the others
 
@@ -25,87 +30,57 @@ class Change(NamedTuple):
         return self.places.nbytes + self.values.nbytes + self.shift.nbytes
 
 
-def find_change(
-    before: np.ndarray, W: np.ndarray, shift: np.ndarray, features: np.ndarray, d: int
-) -> tuple[Change, float]:
-    """What visits made of ``before``, the last row apart; also <before, change>.
-
-    ``shift`` is what they would add to all columns (LLW), or empty. The rows are those of
-    ``features`` (ascending) among d, and the intercept.
-    """
-    bits = np.dtype(f"i{W.itemsize}")
-    room = 2**14
-    places, values = np.empty(room, np.int64), np.empty(room, W.dtype)
-    row, count, along = 0, 0, 0.0
-    while row < W.shape[0] - 1:
-        row, count, more = list_changes(
-            before, before.view(bits), W, W.view(bits), shift, row, count, places, values
-        )
-        along += more
-        if row < W.shape[0] - 1:
-            places, values = (np.concatenate([a, np.empty_like(a)]) for a in (places, values))
-    k = W.shape[1]
-    rows, m = np.divmod(places[:count], k)
-    everywhere = np.zeros(d + 1 if shift.size else 0, W.dtype)
-    if shift.size:
-        everywhere[features] = shift[:-1]
-    return Change(features[rows] * k + m, values[:count].copy(), everywhere), along
-
-
 @kernel
-def list_changes(before, old_bits, W, new_bits, shift, row, count, places, values):
-    """Go through the rows from ``row`` on, until ``places`` and ``values`` may be too short.
+def list_changes(W, new_bits, saved, old_bits, place, shift, touched, row, count, places, values):
+    """Go through ``touched[row:]`` until ``places`` and ``values`` may be too short.
 
-    Most rows are as they were: that is seen from their bits, many at a time. Returns where it
-    stopped: the row, how much is listed; and <before, change> of these rows.
+    Row j of W was ``saved[place[j]]``, which it is again afterwards. Most rows are as they were:
+    that is seen from their bits, many at a time. ``shift`` is what visits would add to all columns
+    (LLW), or empty. Returns where it stopped, how much is listed, and <W, change> of these rows.
     """
     k, along = W.shape[1], 0.0
-    while row < W.shape[0] - 1 and count + k <= places.size:
+    while row < touched.size and count + k <= places.size:
+        if row + AHEAD < touched.size and k <= SHORT:
+            for m in range(0, k, LINE):
+                prefetch(W, touched[row + AHEAD] * k + m)
+                prefetch(saved, place[touched[row + AHEAD]] * k + m)
+        j = touched[row]
+        at = place[j]
         differs = old_bits.dtype.type(0)
         for m in range(k):
-            differs |= old_bits[row, m] ^ new_bits[row, m]
+            differs |= old_bits[at, m] ^ new_bits[j, m]
         if differs != 0:
             for m in range(k):
-                change = W[row, m] - before[row, m]
+                change = W[j, m] - saved[at, m]
                 if change != 0:
-                    places[count], values[count] = row * k + m, change
-                    along += np.float64(before[row, m]) * np.float64(change)
+                    places[count], values[count] = j * k + m, change
+                    along += np.float64(saved[at, m]) * np.float64(change)
                     count += 1
-        if shift.size > 0 and shift[row] != 0:
+                W[j, m] = saved[at, m]
+        if shift.size > 0 and shift[j] != 0:
             total = 0.0
             for m in range(k):
-                total += np.float64(before[row, m])
-            along += total * np.float64(shift[row])
+                total += np.float64(saved[at, m])
+            along += total * np.float64(shift[j])
+        place[j] = -1
         row += 1
     return row, count, along
 
 
-@kernel
-def add_change(W, places, values, shift):
+def add_change(W: np.ndarray, change: Change) -> None:
     """W += change."""
-    k = W.shape[1]
-    for p in range(places.size):
-        W[places[p] // k, places[p] % k] += values[p]
-    if shift.size > 0:
-        for j in range(W.shape[0] - 1):
-            if shift[j] != 0:
-                for m in range(k):
-                    W[j, m] += shift[j]
+    add_places(W.reshape(-1), change.places, change.values)
+    if change.shift.size:
+        W[:-1] += change.shift[:-1, None]
 
 
 @kernel
-def add_to_some(W, where, places, values, shift):
-    """The same to some rows of W: that of feature j is ``where[j]``, or it is missing if < 0."""
-    k = W.shape[1]
+def add_places(flat, places, values):
+    """The same of single entries."""
     for p in range(places.size):
-        row = where[places[p] // k]
-        if row >= 0:
-            W[row, places[p] % k] += values[p]
-    if shift.size > 0:
-        for j in range(shift.size - 1):
-            if shift[j] != 0 and where[j] >= 0:
-                for m in range(k):
-                    W[where[j], m] += shift[j]
+        if p + FAR_AHEAD < places.size:
+            prefetch(flat, places[p + FAR_AHEAD])
+        flat[places[p]] += values[p]
 
 
 def total_change(changes: list[Change]) -> Change:

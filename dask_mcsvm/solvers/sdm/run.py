@@ -29,11 +29,14 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
 )
 from dask_mcsvm.solvers.kernels.jit import apart, kernel
 from dask_mcsvm.solvers.kernels.margins import for_kernels
-from dask_mcsvm.solvers.kernels.rows import Shared, as_rows, read_only, square_norms
+from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, square_norms
 from dask_mcsvm.solvers.kernels.standard_rows import own_rows, uncentred, with_weights
 from dask_mcsvm.solvers.kernels.steps import LOSSES
+from dask_mcsvm.solvers.kernels.weights import Shared
+from dask_mcsvm.solvers.sparse_weights import SparseWeights
 from dask_mcsvm.solvers.standardized import centre_weights, shift_of, shift_scores
 
+from .hybrid import HybridWeights
 from .initial_duals import fresh_classes, needs_room, seen_at_zero, start_alpha
 from .intercept import (
     UNIFORM_PACE,
@@ -86,8 +89,13 @@ class SequentialDual:
     patience = 32.0
 
     def __init__(
-        self, X, y, C, *, n_classes, formulation, tau, seed, n_jobs=1, start=None, margins=EQUAL
-    ):
+        self, X, y, C, *, n_classes, formulation, tau, seed, n_jobs=1, start=None, margins=EQUAL,
+        weights="dense", limit=None,
+    ):  # fmt: skip
+        """``weights`` is the layout of W; hybrid is for CSR rows, and visits take one thread.
+
+        ``limit`` is how many bytes a hybrid W may take.
+        """
         (self.n, d), dtype, k = X.shape, X.dtype, n_classes
         self.formulation, self.seed, self.n_jobs = formulation, seed, n_jobs
         self.C = read_only(np.asarray(C, np.float64))
@@ -105,12 +113,16 @@ class SequentialDual:
         self.loss = LOSSES[formulation](k)
         values = X.size if isinstance(X, np.ndarray) else X.nnz
         is_work = (values + self.n) * k >= THREAD_WORK
-        self.threads = n_jobs if is_work and self.mean is None else 1
+        is_shared = is_work and self.mean is None and weights == "dense"
+        self.threads = n_jobs if is_shared else 1
+        self.hybrid = None
+        if weights == "hybrid":
+            longest = int(np.diff(X.indptr).max(initial=0))
+            self.hybrid = HybridWeights(d, k, dtype, longest, limit=limit)
         # Threads share W, but for the last row: each has one of its own behind the others.
-        self.all_W = np.zeros((d + self.threads, k), dtype)
+        self.all_W = np.zeros((0 if self.hybrid else d + self.threads, k), dtype)
         has_shift = FORMULATIONS[formulation].columns_sum_to_zero
         self.all_shift = np.zeros(d + self.threads if has_shift else 0, dtype)
-        self.fresh = fresh_classes(formulation, self.n, k)
         self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]
         self.pool = ThreadPoolExecutor(n_jobs)  # starts no thread before it is used
         self.preference = np.ones(self.n)
@@ -131,6 +143,7 @@ class SequentialDual:
         if start is not None or self.shift.size or self.visited.size < self.n:
             self.certify()
         self._soften(float(tau), start is not None)
+        self.fresh = fresh_classes(formulation, self.n, k, is_soft=self.soft is not None)
         table = Table.lay(
             self.visit_data, self.alphas[0], self.preference, self.seen, self.averages[0]
         )
@@ -159,8 +172,12 @@ class SequentialDual:
 
     @property
     def W(self) -> np.ndarray:
-        """(d + 1, k), the last row that of the first thread."""
-        return self._own_rows(self.all_W, 0)
+        """(d + 1, k), the last row that of the first thread; of a hybrid W its dense rows only."""
+        return self.hybrid.dense if self.hybrid else self._own_rows(self.all_W, 0)
+
+    def weights(self) -> Any:
+        """W as the certificate left it, (d + 1, k); no array of it is made where it is hybrid."""
+        return self.hybrid.weights() if self.hybrid else self.W
 
     @property
     def shift(self) -> np.ndarray:
@@ -303,9 +320,11 @@ class SequentialDual:
         """The visits of one thread, and how far they moved a soft intercept."""
         W, shift = self._own_rows(self.all_W, t), self._own_rows(self.all_shift, t)
         weights = W if self.threads == 1 else Shared(W, shift[:, None], np.zeros(1, np.int32))
+        if self.hybrid:
+            W, weights = self.hybrid.dense, self.hybrid.lists
 
         def sweep(order: np.ndarray) -> Sweep:
-            """The kernel stops early when alpha needs room."""
+            """The kernel stops early when alpha or W needs room."""
             position, done = 0, Sweep()
             while position < order.size:
                 self._make_room(t)
@@ -319,6 +338,8 @@ class SequentialDual:
         return soft.visit(order, visits, W, shift, sweep)
 
     def _make_room(self, t: int) -> None:
+        if self.hybrid:
+            self.hybrid.make_room()
         alpha = self.alphas[t]
         if isinstance(alpha, SparseAlpha) and needs_room(alpha, self.k):
             spare = alpha.classes.size // 2 + 2 * self.k
@@ -346,8 +367,23 @@ class SequentialDual:
         Blocks of classes and of rows are fixed, and sums are taken in one order, so that the number
         of threads changes nothing.
         """
-        (d1, k), alpha = self.W.shape, self.alpha
+        alpha = self.alpha
         b = self.W[-1] + self.shift[-1] if self.shift.size else self.W[-1].copy()
+        if self.hybrid:
+            linear, square = self.hybrid.take_duals(
+                self.loss, self.data, self.C, alpha, self.scratches[0]
+            )
+        else:
+            linear, square = self._make_dense(alpha)
+        self.dual = linear - 0.5 * square
+        if self.soft is not None:  # alpha gave x, and b is kept
+            self.soft.own = self.W[-1].astype(np.float64)
+            self.W[-1] = b
+        return self.primal(alpha), self.dual
+
+    def _make_dense(self, alpha) -> tuple[float, float]:
+        """W = W(alpha); returns the dual's linear part and ‖W‖²."""
+        d1, k = self.W.shape
         width = max(1, min(k, BLOCK_BYTES // (8 * d1)))
         blocks = [(first, min(k, first + width)) for first in range(0, k, width)]
         shift = self._common_part(alpha)
@@ -370,11 +406,7 @@ class SequentialDual:
         if self.shift.size:
             self.shift[:] = 0
             centre_columns(self.W)
-        self.dual = linear - 0.5 * squares.sum()
-        if self.soft is not None:  # alpha gave x, and b is kept
-            self.soft.own = self.W[-1].astype(np.float64)
-            self.W[-1] = b
-        return self.primal(alpha), self.dual
+        return linear, squares.sum()
 
     def _common_part(self, alpha) -> np.ndarray:
         """What Lee-Lin-Wahba adds to all columns of W, float64; empty for the others."""
@@ -398,14 +430,18 @@ class SequentialDual:
             self.data.rows.level[:] = shift_scores(self.W, self.mean)
 
         def look(block, scratch):
+            W = self.hybrid.for_thread() if self.hybrid else self.W
             examine(
                 self.loss, own_rows(self.data.rows), self.data.y, self.C, self.data.tau,
-                self.data.margins, alpha, self.W, *block, seen, scratch,
+                self.data.margins, alpha, W, *block, seen, scratch,
             )  # fmt: skip
 
         self._in_threads(look, blocks)
         self.seen[:] = seen
-        square = square_sum(self.W) - common_square(self.W, self.formulation)
+        if self.hybrid:
+            square = self.hybrid.square_sum()
+        else:
+            square = square_sum(self.W) - common_square(self.W, self.formulation)
         return 0.5 * square + float(self.C @ seen[:, 0])
 
     def _in_threads(self, task, blocks):
@@ -426,12 +462,16 @@ class SequentialDual:
 
 
 def primal_of(X, y, C, W, *, formulation, tau, n_jobs=1, margins=EQUAL):
-    """P(W) of given weights (d + 1, k) in float64."""
+    """P(W) in float64 of given weights (d + 1, k), an array or `SparseWeights`."""
+    is_listed = isinstance(W, SparseWeights)
     run = SequentialDual(
         X, y, C, n_classes=W.shape[1], formulation=formulation, tau=tau, seed=0, n_jobs=n_jobs,
-        margins=margins,
+        margins=margins, weights="hybrid" if is_listed else "dense",
     )  # fmt: skip
-    run.W[:] = W
+    if is_listed:
+        run.hybrid.take_weights(W)
+    else:
+        run.W[:] = W
     return run.primal(run.alpha)
 
 

@@ -1,44 +1,40 @@
 """What the tasks of `shards` compute, and the values that travel between them.
 
-Tasks are pure: kernels work on copies, so that a task may run twice, or elsewhere.
+Tasks are pure: kernels work on copies, so that a task may run twice, or elsewhere. What the steps
+of an epoch made of such copies lies beside the value that it was made from (`Desk`), for the next
+step: that is only speed, and who does not find it makes it anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dask_mcsvm.formulations import FORMULATIONS, Bounds, Tally
 from dask_mcsvm.solvers.kernels.certify import centre_columns, common_square
 from dask_mcsvm.solvers.row_block import RowBlock
-from dask_mcsvm.solvers.sdm.change import Change, add_change, add_to_some, square_of, total_change
+from dask_mcsvm.solvers.sdm.at_work import RowsAtWork, WeightsAtWork
+from dask_mcsvm.solvers.sdm.change import Change, square_of, total_change
 from dask_mcsvm.solvers.sdm.intercept import SoftIntercept
 from dask_mcsvm.solvers.sdm.shard import (
-    Progress,
     Shard,
     Slice,
-    copy_alpha,
     examine_shard,
-    gather_rows,
-    merge_patches,
-    settle,
     shard_columns,
-    solve_step,
     start_shard,
 )
 from dask_mcsvm.solvers.sdm.sweeps import Data
-from dask_mcsvm.solvers.sdm.visits import Dealt, deal_visits, draw_visits
+from dask_mcsvm.solvers.sdm.visits import draw_visits, ends_of_turns
 
 Array = npt.NDArray[Any]
 #: Rows of W whose squares exist at a time.
 SUM_ROWS = 1024
-#: A lane adds up its changes of W when they are more than one entry in so many: it would read
-#: through them in every step, at about the cost of copying as many times eight entries.
-MOST_CHANGES = 8
+#: A step is taken whole where the line search says that much of it: the dual rises by almost as
+#: much, no variables need to be moved back, and zeros among them stay zeros.
+WHOLE = 0.9
 
 
 class Weights(NamedTuple):
@@ -77,19 +73,63 @@ class How(NamedTuple):
     visits: int  # between two moves of the intercept
 
 
-class Drawn(NamedTuple):
-    """The visits of a block in an epoch, and the gap of its rows before it."""
+class Desk:
+    """A value with room beside it for what a task made of it, on the worker that has both.
 
-    dealt: tuple[Dealt, ...]  # one for each part of the epoch
-    gap: float
+    Whoever takes that has it alone; where there is nothing, as on a worker that the value was sent
+    to, or for a task that runs again, it is made from what the value says.
+    """
+
+    def __init__(self, *values: Any) -> None:
+        self.values, self._beside = values, list[Any]()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
+        return type(self), self.values
+
+    def __sizeof__(self) -> int:
+        return sum(value.nbytes for value in self.values)
+
+    def take(self) -> Any:
+        """What was left here, or None."""
+        try:
+            return self._beside.pop()
+        except IndexError:
+            return None
+
+    def leave(self, work: Any) -> None:
+        """For the next task to take."""
+        self._beside[:] = [work]
+
+
+class Drawn(Desk):
+    """The visits of a block in an epoch, in order, and where each of its steps ends."""
+
+    @property
+    def turns(self) -> int:
+        """How many steps visit the block."""
+        return int(self.values[1].size)
+
+    def visits(self, turn: int) -> Array:
+        """Those of one of its steps."""
+        order, ends = self.values
+        part: Array = np.split(order, ends)[turn]
+        return part
+
+
+class Lane(Desk):
+    """The weights that a lane begins an epoch with."""
+
+    @property
+    def weights(self) -> Weights:
+        return Weights(*self.values)
 
 
 class Found(NamedTuple):
     """What a lane found in a step, and what it was told before it."""
 
     slice: Slice
-    gap: float  # of the block, as its rows last showed it
     visited: int  # rows that the epoch had not visited before
+    gap: float | None  # of the block, as its rows last showed it, after its last step
     before: Weights  # without features
 
 
@@ -98,42 +138,6 @@ class Combined(NamedTuple):
 
     weights: Weights
     change: Change
-
-
-class Lane(NamedTuple):
-    """The weights of a lane in the middle of an epoch: what it began with, and all changes since.
-
-    A step reads only some rows of W, and a copy of all of them with the changes added would cost
-    more than to look for those rows in the changes.
-    """
-
-    W: Array  # (d + 1, k)
-    changes: tuple[Change, ...]
-    known: Weights  # without features
-
-    def follow(self, combined: Combined) -> Lane:
-        """Move on to what all lanes have in common after a step."""
-        lane = Lane(self.W, (*self.changes, combined.change), combined.weights)
-        if MOST_CHANGES * sum(change.values.size for change in lane.changes) > self.W.size:
-            return Lane(lane.weights().W, (), lane.known)
-        return lane
-
-    def rows(self, features: Array) -> Array:
-        """The rows of some features, ascending, and the intercept: a copy."""
-        W = np.concatenate([self.W[features], self.known.W])
-        where = np.full(self.W.shape[0], -1, np.int32)
-        where[features] = np.arange(features.size)
-        for change in self.changes:
-            add_to_some(W, where, *change)
-        return W
-
-    def weights(self) -> Weights:
-        """All of it, in a W of its own."""
-        W = self.W.copy()
-        for change in self.changes:
-            add_change(W, *change)
-        W[-1] = self.known.W[-1]
-        return self.known._replace(W=W)
 
 
 class ClassRange(NamedTuple):
@@ -179,73 +183,95 @@ def count_rows(order: Array) -> int:
 
 def draw_steps(rows: RowBlock, shard: Shard, seed: Sequence[int], parts: int) -> Drawn:
     """The visits of a block in an epoch, dealt to its steps."""
-    return Drawn(
-        deal_visits(visits_of(rows, shard.preference, seed), rows.y.size, parts), shard.gap
-    )
+    order = visits_of(rows, shard.preference, seed)
+    return Drawn(order, ends_of_turns(order.size, parts))
+
+
+def open_lane(weights: Weights) -> Lane:
+    """What the steps of a lane begin with in an epoch."""
+    return Lane(*weights)
 
 
 def solve_rows(
     rows: RowBlock,
     shard: Shard,
     drawn: Drawn,
-    progress: Progress | None,
-    weights: Weights | Lane,
-    combined: Combined | None,
+    lane: Lane,
+    past: Sequence[Combined],
     how: How,
     *,
-    step: int,
-) -> tuple[Progress, Lane, Found]:
-    """The next part of a block from the weights of its lane, the last step's changes added.
+    turns: Sequence[int],
+) -> Found:
+    """The next part of a block, from the weights that all lanes have in common.
 
-    Returns the block as if all of its change were taken, the weights without it, and what changed.
+    ``past`` are all steps of the epoch that are over, ``turns`` those that visit this block, the
+    last of them now.
     """
-    lane = lane_of(weights, combined)
-    known, d = lane.known, lane.W.shape[0] - 1
-    k = known.own.size
-    patches: tuple[Shard, ...] = ()
-    gap = drawn.gap
-    if progress is not None:
-        patches, gap = settle(progress, known.steps, k), progress.gap
-    dealt = drawn.dealt[len(patches)]
-    mine = gather_rows(shard, patches, dealt)
-    alpha, gap = copy_alpha(mine.alpha), gap - mine.gap
-    some, features = with_own_features(rows.some(dealt.rows))
-    intercept = SoftIntercept(how.rho, k, how.lanes)
-    intercept.own, intercept.pull = known.own, known.pull
-    solved, found = solve_step(
-        mine, soft_data(some, how), lane.rows(features), dealt.order, how.formulation,
-        intercept, how.visits, rows.y.size, features, d,
-    )  # fmt: skip
-    gap += solved.gap
-    visited = int(np.count_nonzero(dealt.source == 0))
-    return Progress((*patches, solved), alpha, step, gap), lane, Found(found, gap, visited, known)
+    block, found = catch_up(rows, shard, drawn, lane, past, how, turns)
+    assert found is not None
+    gap = block.gap if block.turns == drawn.turns else None
+    drawn.leave(block)
+    return Found(*found, gap, known_after(lane, past))
 
 
-def lane_of(weights: Weights | Lane, combined: Combined | None) -> Lane:
-    """A lane after the last step of this epoch, or before its first."""
-    if isinstance(weights, Weights):
-        weights = Lane(weights.W, (), without_features(weights))
-    return weights if combined is None else weights.follow(combined)
+def catch_up(
+    rows: RowBlock,
+    shard: Shard,
+    drawn: Drawn,
+    lane: Lane,
+    past: Sequence[Combined],
+    how: How,
+    turns: Sequence[int],
+) -> tuple[RowsAtWork, tuple[Slice, int] | None]:
+    """The block after all its turns, and what the last of them found.
+
+    Where the steps before have left their work beside ``drawn`` and ``lane``, only what came since
+    is left to do; else all of it is done again.
+    """
+    block = drawn.take()
+    if block is None or block.turns > len(turns) - (turns[-1] == len(past)):
+        block = RowsAtWork(shard, soft_data(rows, how), lane.weights.own.size)
+    due, found = turns[block.turns :], None
+    if not due:
+        return block, None
+    weights = lane.take()
+    if weights is None or weights.steps > due[0]:
+        weights = WeightsAtWork(lane.weights.W)
+    for step in due:
+        settle_last(block, past, turns)
+        follow(weights, past[:step])
+        known = known_after(lane, past[:step])
+        intercept = SoftIntercept(how.rho, known.own.size, how.lanes)
+        intercept.own, intercept.pull = known.own, known.pull
+        order = drawn.visits(block.turns)
+        found = block.visit(order, weights, how.formulation, intercept, how.visits)
+    lane.leave(weights)
+    return block, found
 
 
-def move_weights(weights: Weights | Lane, combined: Combined) -> Weights:
+def settle_last(block: RowsAtWork, past: Sequence[Combined], turns: Sequence[int]) -> None:
+    """The variables of a block move as far as W did in the last step that visited it."""
+    if block.turns > 0:
+        step = turns[block.turns - 1]
+        block.settle(float(past[step].weights.steps[step]))
+
+
+def follow(weights: WeightsAtWork, past: Sequence[Combined]) -> None:
+    """Weights of a lane move on to those that all have in common after some steps."""
+    for combined in past[weights.steps :]:
+        weights.follow(combined.change, combined.weights.W[-1])
+
+
+def known_after(lane: Lane, past: Sequence[Combined]) -> Weights:
+    """What is known of the weights after some steps, without features."""
+    return past[-1].weights if past else without_features(lane.weights)
+
+
+def move_weights(lane: Lane, past: Sequence[Combined]) -> Weights:
     """The weights of a lane after an epoch."""
-    lane = lane_of(weights, None)
-    return Lane(lane.W, (*lane.changes, combined.change), combined.weights).weights()
-
-
-def with_own_features(rows: RowBlock) -> tuple[RowBlock, Array]:
-    """Rows whose features are numbered among those that they have, and which these are."""
-    X, d = rows.X, rows.X.shape[1]
-    if not sp.issparse(X):
-        return rows, np.arange(d)
-    has = np.zeros(d, np.bool_)
-    has[X.indices] = True
-    features = np.flatnonzero(has)
-    number = np.empty(d, X.indices.dtype)
-    number[features] = np.arange(features.size)
-    own = sp.csr_array((X.data, number[X.indices], X.indptr), shape=(X.shape[0], features.size))
-    return rows._replace(X=own), features
+    weights = lane.take() or WeightsAtWork(lane.weights.W)
+    follow(weights, past)
+    return past[-1].weights._replace(W=weights.W)
 
 
 def without_features(weights: Weights) -> Weights:
@@ -273,7 +299,8 @@ def combine_slices(
     for c, one in zip(blocks, found, strict=True):
         tally[1] = max(tally[1], one.slice.violation)
         tally[2:] += one.slice.work, one.visited
-        gaps[c] = one.gap
+        if one.gap is not None:
+            gaps[c] = one.gap
     change = total_change([one.change for one in slices])
     moved = sum((one.moved for one in slices), np.zeros(weights.own.size))
     along, linear = (sum(getattr(one, name) for one in slices) for name in ("along", "linear"))
@@ -281,7 +308,8 @@ def combine_slices(
     slope = linear - along - float(weights.W[-1].astype(np.float64) @ moved)
     # Visits one after another are each the best there is: nothing to search along their sum.
     is_sum = how.lanes > 1 and square > 0
-    part = taken[step] = float(np.clip(slope / square, 0.0, 1.0)) if is_sum else 1.0
+    part = float(np.clip(slope / square, 0.0, 1.0)) if is_sum else 1.0
+    part = taken[step] = 1.0 if part >= WHOLE else part
     sums = weights.sums.copy()
     sums[:2] += part * linear, 2 * part * along + part**2 * square
     intercept = SoftIntercept(how.rho, moved.size, how.lanes)
@@ -289,16 +317,26 @@ def combine_slices(
     intercept.pull = np.mean([one.pull for one in slices], axis=0)
     W = weights.W.copy()
     intercept.move(W)
-    scale = change.values.dtype.type(part)
-    change = change._replace(values=scale * change.values, shift=scale * change.shift)
+    if part < 1.0:
+        scale = change.values.dtype.type(part)
+        change = change._replace(values=scale * change.values, shift=scale * change.shift)
     return Combined(Weights(W, intercept.own, intercept.pull, gaps, sums, tally, taken), change)
 
 
-def settle_shard(shard: Shard, drawn: Drawn, progress: Progress, combined: Combined) -> Shard:
-    """A block after an epoch: its rows as the steps left them, alpha moved as far as W was."""
-    weights = combined.weights
-    patches = settle(progress, weights.steps, weights.own.size)
-    return merge_patches(shard, patches, drawn.dealt)
+def settle_shard(
+    rows: RowBlock,
+    shard: Shard,
+    drawn: Drawn,
+    lane: Lane,
+    past: Sequence[Combined],
+    how: How,
+    *,
+    turns: Sequence[int],
+) -> Shard:
+    """A block after an epoch."""
+    block, _ = catch_up(rows, shard, drawn, lane, past, how, turns)
+    settle_last(block, past, turns)
+    return block.shard()
 
 
 def renew_weights(weights: Weights) -> Weights:

@@ -17,10 +17,9 @@ from dask_mcsvm.solvers.sdm.intercept import SoftIntercept, fall
 from dask_mcsvm.solvers.sdm.shard import (
     Shard,
     common_part,
-    lay_table,
-    own_copy,
+    lay_copy,
+    sweep_of,
     take_table,
-    visit_rows,
 )
 from dask_mcsvm.solvers.sdm.table import Table
 
@@ -44,15 +43,13 @@ class OwnWeights:
         data = soft_data(rows, self.how)
         if self.rows is None:
             self.rows = with_scores_of(data.rows, self.W)
-        return lay_table(own_copy(shard), data._replace(rows=beside(data.rows, self.rows)))
+        return lay_copy(shard, data._replace(rows=beside(data.rows, self.rows)))
 
     def visit(self, table: Table, order: Array) -> None:
         """Visit ``order``; W and what lies on the table are changed."""
         x, how = self.intercept.own, self.how
-        done, moved = visit_rows(
-            table, self.W, self.shift, order, how.formulation, self.intercept, how.visits,
-            table.preference.size,
-        )  # fmt: skip
+        sweep = sweep_of(table, self.W, self.shift, how.formulation, table.preference.size)
+        done, moved = self.intercept.visit(order, how.visits, self.W, self.shift, sweep)
         self.intercept.move(self.W)
         self.dual += done.gain - fall(x, moved)
         self.tally[1] = max(self.tally[1], done.violation)

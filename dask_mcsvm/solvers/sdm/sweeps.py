@@ -14,6 +14,7 @@ from numba import types
 
 from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.kernels.candidate_classes import screen
+from dask_mcsvm.solvers.kernels.dense_weights import updates_all
 from dask_mcsvm.solvers.kernels.dual_variables import (
     alpha_has_room,
     alpha_load,
@@ -23,22 +24,22 @@ from dask_mcsvm.solvers.kernels.dual_variables import (
 from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_kernel, bare_part, kernel
 from dask_mcsvm.solvers.kernels.margins import add_listed_margins, add_margins
 from dask_mcsvm.solvers.kernels.rows import (
-    Shared,
     add_to_all,
     place_prefetch,
     row_axpy,
     row_dot,
+    row_has_room,
     row_prefetch,
     row_scores,
     row_scores_of,
     row_update,
     row_update_all,
-    updates_all,
     weights_prefetch,
 )
 from dask_mcsvm.solvers.kernels.simd import prefetch
-from dask_mcsvm.solvers.kernels.standard_rows import CentredRows, StandardRows
+from dask_mcsvm.solvers.kernels.standard_rows import CentredRows, StandardRows, kind_of
 from dask_mcsvm.solvers.kernels.steps import free_first, step
+from dask_mcsvm.solvers.kernels.weights import Shared
 
 #: Visits ahead of which memory is asked for a row, and before that for where it is.
 NEAR, FAR = 4, 10
@@ -112,10 +113,10 @@ def add_to_weights(data, i, W, scratch, touched):
 def _add_to_weights(data, i, W, scratch, touched):
     if not isinstance(W, types.Array):
 
-        def shared(data, i, W, scratch, touched):
+        def by_list(data, i, W, scratch, touched):
             row_update(data.rows, i, W, data.tau, scratch.classes, scratch.delta, touched)
 
-        return shared
+        return by_list
 
     def alone(data, i, W, scratch, touched):
         if touched > 2 and updates_all(W):
@@ -136,7 +137,7 @@ def add_to_common(data, i, W, shift, scratch, scale):
 
 @bare_by_type(add_to_common)
 def _add_to_common(data, i, W, shift, scratch, scale):
-    if isinstance(W, types.Array):
+    if kind_of(W) is not Shared:
 
         def alone(data, i, W, shift, scratch, scale):
             row_axpy(data.rows, i, shift, data.tau, scale)
@@ -210,8 +211,8 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
 
     Updates W, shift (LLW's common part of all columns; empty otherwise), alpha, the preferences,
     and ``seen`` (n, 2): loss and gap of each example as last seen. Returns where it stopped (short
-    of the end when alpha needs a larger pool), the gain of the dual, the largest violation and the
-    number of class scores computed.
+    of the end when alpha or W needs larger pools), the gain of the dual, the largest violation and
+    the number of class scores computed.
     """
     k = loss.k
     total, worst = 0.0, 0.0
@@ -225,6 +226,8 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
         all_scores(data, i, W, shift, s)
         stored = alpha_load(alpha, i, data.y[i], classes, a)
         q = screen(loss, s, classes, a, sc, stored, C, A, fresh, scratch.v, out)
+        if not row_has_room(data.rows, i, W, q):
+            return t, total, worst, (t - begin) * k
         for c in range(stored, q):
             a[c] = 0
         seen[i, 0], seen[i, 1] = out[0], out[1]
@@ -276,6 +279,8 @@ def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
         if q == 1:
             continue
         q = abs(q)
+        if not row_has_room(data.rows, i, W, q):
+            return t, total, worst, work
         work += q
         listed_scores(data, i, W, shift, classes, q, sc)
         finish_visit(loss, data, i, W, shift, alpha, scratch, q, stored)

@@ -34,6 +34,7 @@ class Table:
     preference: np.ndarray  # (n,) float64, see `Frequencies`
     seen: np.ndarray  # (n, 2) float64: loss and gap of each row as last seen
     average: np.ndarray  # (1,) float64
+    turn: np.ndarray  # (n,) int32, for whoever asks which rows were visited since when
 
     @classmethod
     def lay(
@@ -58,7 +59,9 @@ class Table:
             alpha = alpha._replace(**places)
         y, C, square = (read_only_view(records[name]) for name in ("y", "C", "square"))
         data = data._replace(y=y, C=C, square=square)
-        return cls(data, alpha, records["preference"], records["seen"], average)
+        return cls(
+            data, alpha, records["preference"], records["seen"], average, records["turn"]
+        )
 
     def sweep(
         self,
@@ -92,8 +95,9 @@ def record_type(dtype: np.dtype) -> np.dtype:
     """A record of rows of some float type."""
     lists = [("start", "i8"), ("size", "i4"), ("room", "i4")]
     rest = [("square", "f8"), ("seen", "f8", 2), ("preference", "f8"), ("C", dtype), ("y", "i4")]
-    used = np.dtype([*lists, *rest]).itemsize
-    return np.dtype([*lists, *rest, ("spare", f"V{LINE - used}")])
+    fields = [*lists, *rest, ("turn", "i4")]
+    used = np.dtype(fields).itemsize
+    return np.dtype([*fields, ("spare", f"V{LINE - used}")] if used < LINE else fields)
 
 
 def with_places_of(

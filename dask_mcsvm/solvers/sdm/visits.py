@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from dask_mcsvm.solvers.kernels.jit import kernel
 
-
-class Dealt(NamedTuple):
-    """The visits of one step of an epoch.
-
-    What a row knows before the step is where an earlier step left it: ``source`` 0 is what the
-    epoch began with, at the row's own place, and s + 1 what step s returned.
-    """
-
-    rows: np.ndarray  # (u,) int32, each once, in the order of their first visits
-    order: np.ndarray  # (v,) int64 places in ``rows``
-    source: np.ndarray  # (u,) int16
-    place: np.ndarray  # (u,) int32, where the source has the row
+#: So many of the last turns of a block are each half as long as the one before. With the whole
+#: length a certificate finds W where the last step swung it: after eight epochs of two lanes of 20
+#: steps, 450,000 rows of file names, a gap of 2.7e-2 where the estimate is 2.0e-2, and with short
+#: turns 2.1e-2.
+MOST_SHORT = 6
 
 
 def draw_visits(
@@ -69,35 +60,13 @@ def shuffle(order, seed):
         order[last], order[place] = order[place], order[last]
 
 
-def deal_visits(order: np.ndarray, n: int, steps: int) -> tuple[Dealt, ...]:
-    """Cut the visits of an epoch, ``order`` of n rows, into steps of like length."""
-    cuts = np.linspace(0, order.size, steps + 1).astype(np.int64)
-    rows, place = np.empty(order.size, np.int32), np.empty(order.size, np.int32)
-    source, local = np.empty(order.size, np.int16), np.empty(order.size, np.int64)
-    counts = number_rows(
-        order, cuts, np.zeros(n, np.int16), np.arange(n, dtype=np.int32), rows, local, source, place
-    )
-    return tuple(
-        Dealt(rows[a : a + u], local[a:b], source[a : a + u], place[a : a + u])
-        for a, b, u in zip(cuts[:-1].tolist(), cuts[1:].tolist(), counts.tolist(), strict=True)
-    )
+def ends_of_turns(visits: int, turns: int) -> np.ndarray:
+    """Where each of the turns ends that share the visits of a block; the last ones are short.
 
-
-@kernel
-def number_rows(order, cuts, last, at, rows, local, source, place):
-    """Number the rows of every step as they come; returns how many each step has.
-
-    ``last`` and ``at`` (n,) are where every row was last: the source and the place in it.
+    Lanes that do not know of each other all make the same correction to the weights of features
+    that they have in common, so that W swings about where it should be, as far as a step is long.
     """
-    counts = np.zeros(cuts.size - 1, np.int64)
-    for s in range(counts.size):
-        u = cuts[s]
-        for t in range(cuts[s], cuts[s + 1]):
-            i = order[t]
-            if last[i] != s + 1:
-                rows[u], source[u], place[u] = i, last[i], at[i]
-                last[i], at[i] = s + 1, u - cuts[s]
-                u += 1
-            local[t] = at[i]
-        counts[s] = u - cuts[s]
-    return counts
+    sizes = np.ones(turns)
+    for short in range(min(MOST_SHORT, turns // 4)):
+        sizes[turns - 1 - short :] /= 2
+    return (np.cumsum(sizes) / sizes.sum() * visits).astype(np.int64)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dask_mcsvm.training.loop import Advance, Fit, Loop, OnEpoch, Problem, Run
 from dask_mcsvm.training.plan import Plan
 from dask_mcsvm.training.table import IN_MEMORY, solver_at
@@ -63,10 +61,16 @@ class MemoryRun(Run):
         self.state = solver_at(self.solver, IN_MEMORY).make()(
             problem.rows, problem.y, problem.C, n_classes=problem.n_classes,
             formulation=problem.formulation, tau=problem.tau, seed=self.seed, n_jobs=self.n_jobs,
-            start=self.start, margins=problem.margins,
+            start=self.start, margins=problem.margins, **self.layout(),
         )  # fmt: skip
         self.dual, self.start = self.state.dual, None
         self.patience = self.state.patience
+
+    def layout(self) -> dict[str, Any]:
+        """What the plan says of W; splitting has one way."""
+        if self.solver != "sdm":
+            return {}
+        return {"weights": self.plan.weights, "limit": self.plan.memory_limit}
 
     def advance(self) -> Advance:
         schedule = "newton" if self.solver == "splitting" else self.plan.schedule
@@ -92,11 +96,12 @@ class MemoryRun(Run):
 
     def model(self) -> dict[str, Any]:
         duals = self.state.duals()
-        return {"W": self.state.W, "alpha": duals, "dual_density": duals.density}
+        W = self.state.weights() if self.solver == "sdm" else self.state.W
+        return {"W": W, "alpha": duals, "dual_density": duals.density}
 
 
-def certify_primal(problem: Problem, W: np.ndarray, n_jobs: int = 1) -> float:
-    """P(W) in float64."""
+def certify_primal(problem: Problem, W: Any, n_jobs: int = 1) -> float:
+    """P(W) in float64; W (d + 1, k) is an array, or `SparseWeights` of which none is made."""
     from dask_mcsvm.solvers.sdm.run import primal_of
 
     primal: float = primal_of(

@@ -31,7 +31,7 @@ from dask_mcsvm.solvers.duals import DENSE_CLASSES, has_lists
 from dask_mcsvm.storage import Checkpoint, Scratch, absolute_path, remove_parts, restoring
 from dask_mcsvm.training.dask_plan import WHOLE_MODEL, DaskPlan, second_plan
 from dask_mcsvm.training.loop import COUNTED, Advance, Fit, Loop, OnEpoch, Run
-from dask_mcsvm.training.runner import LocalRunner, Runner
+from dask_mcsvm.training.runner import RESIDENT_SHARE, LocalRunner, Runner
 from dask_mcsvm.training.table import ON_DASK, solver_at
 
 # Where state is kept, and what of it serves another fit -------------------------------------------
@@ -345,11 +345,18 @@ class DaskRun(Run):
     def _run(self, stage: Stage) -> Any:
         """Run one graph; the state it leaves stays on the workers."""
         graph = {**self.rows_graph, **self.pending, **stage.graph}
-        (report,) = self.runner.run(graph, list(stage.state.values()), [stage.report], stage.places)
+        places = stage.places if self._has_room(stage) else {}
+        (report,) = self.runner.run(graph, list(stage.state.values()), [stage.report], places)
         kept = set(stage.state.values())
         self.runner.release(key for key in self.state.values() if key not in kept)
         self.state, self.pending = stage.state, {}
         return report
+
+    def _has_room(self, stage: Stage) -> bool:
+        """Whether the rows may be where a stage would have them."""
+        if not stage.rows_everywhere:
+            return True
+        return self.problem.source.n_bytes <= RESIDENT_SHARE * self.runner.memory_of_each
 
     def _load(self, names: State) -> None:
         """The next graph begins by reading the state from the files."""
