@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from solvers.small import make_run
 
+from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.formulations.margins import EQUAL, MarginTable
 from dask_mcsvm.solvers.kernels.hybrid_weights import DENSE, ROWS
 from dask_mcsvm.solvers.kernels.jit import kernel
@@ -19,7 +20,7 @@ from dask_mcsvm.solvers.kernels.rows import (
     row_scores_of,
     row_update,
 )
-from dask_mcsvm.solvers.sdm import run
+from dask_mcsvm.solvers.sdm import initial_duals, run
 from dask_mcsvm.solvers.sdm.hybrid import HybridWeights
 from dask_mcsvm.training import Problem
 
@@ -222,3 +223,19 @@ def test_the_primal_of_given_weights_needs_no_array():
     assert here == pytest.approx(run.primal_of(*rows, as_array(found), **how), rel=1e-13)
     shorter = replace(problem, C=problem.C / 2)
     assert run.primal_of(shorter.rows, shorter.y, shorter.C, found, **how) < here
+
+
+def test_few_classes_join_in_a_visit_where_there_are_many():
+    joining = {
+        (name, k, is_soft): initial_duals.fresh_of_many(name, 1000, k, is_soft=is_soft)
+        for name in FORMULATIONS
+        for k in (60, 511, 512)
+        for is_soft in (False, True)
+    }
+    for (name, k, is_soft), fresh in joining.items():
+        if k < 512 or name == "lee_lin_wahba":
+            assert fresh == initial_duals.fresh_classes(name, 1000, k)
+        elif name == "one_vs_rest":
+            assert fresh == (8 if is_soft else k)
+        else:
+            assert fresh == {"crammer_singer": 8, "weston_watkins": 32}[name]

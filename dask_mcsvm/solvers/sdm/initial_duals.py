@@ -19,8 +19,8 @@ from dask_mcsvm.solvers.kernels.jit import kernel
 #: first visits, when all scores are equal, would otherwise spread alpha over all k classes. The
 #: other losses hold many classes at the optimum too and are limited only where n·k is large.
 FRESH_CLASSES = 8
-#: From so many classes on the others are limited, too: W = 0 violates all margins, and would be
-#: filled by the first visits. Weston-Watkins takes the epochs that it takes anyway.
+#: From so many classes on the others are limited in memory, too: W = 0 violates all margins, and
+#: would be filled by the first visits. Weston-Watkins takes the epochs that it takes anyway.
 MANY_CLASSES, MANY_FRESH = 512, 32
 FRESH_VARIABLES = 2**27
 
@@ -76,22 +76,27 @@ def needs_room(alpha: SparseAlpha, k: int) -> bool:
     return bool(alpha.used[0] + 2 * k > alpha.classes.size)
 
 
-def fresh_classes(formulation: str, n: int, k: int, *, is_soft: bool = False) -> int:
-    """How many classes a visit may add to an example's list.
+def fresh_of_many(formulation: str, n: int, k: int, *, is_soft: bool) -> int:
+    """How many classes a visit of rows in memory may add to an example's list.
 
     One-vs-rest needs all of them: a row pushes down k - 1 classes. A soft intercept does that for
     all rows at once, and a visit that works on the classes that violate most takes 11 epochs
     instead of 27 to 37 (1,000 classes, gap 1e-2). Without an intercept it would be more than 40
     instead of 6.
     """
-    if k <= DENSE_CLASSES:
-        return k
     form = FORMULATIONS[formulation]
-    if form.loss_is_maximum:
-        return FRESH_CLASSES
-    if k >= MANY_CLASSES and not form.columns_sum_to_zero:
+    if k >= MANY_CLASSES and not form.loss_is_maximum and not form.columns_sum_to_zero:
         if not form.classes_are_independent:
             return MANY_FRESH
         if is_soft:
             return FRESH_CLASSES
+    return fresh_classes(formulation, n, k)
+
+
+def fresh_classes(formulation: str, n: int, k: int) -> int:
+    """How many classes a visit may add to an example's list."""
+    if k <= DENSE_CLASSES:
+        return k
+    if FORMULATIONS[formulation].loss_is_maximum:
+        return FRESH_CLASSES
     return k if n * k <= FRESH_VARIABLES else DENSE_CLASSES

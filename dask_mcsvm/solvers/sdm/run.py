@@ -37,7 +37,7 @@ from dask_mcsvm.solvers.sparse_weights import SparseWeights
 from dask_mcsvm.solvers.standardized import centre_weights, shift_of, shift_scores
 
 from .hybrid import HybridWeights
-from .initial_duals import fresh_classes, needs_room, seen_at_zero, start_alpha
+from .initial_duals import fresh_of_many, needs_room, seen_at_zero, start_alpha
 from .intercept import (
     UNIFORM_PACE,
     SoftIntercept,
@@ -143,7 +143,7 @@ class SequentialDual:
         if start is not None or self.shift.size or self.visited.size < self.n:
             self.certify()
         self._soften(float(tau), start is not None)
-        self.fresh = fresh_classes(formulation, self.n, k, is_soft=self.soft is not None)
+        self.fresh = fresh_of_many(formulation, self.n, k, is_soft=self.soft is not None)
         table = Table.lay(
             self.visit_data, self.alphas[0], self.preference, self.seen, self.averages[0]
         )
