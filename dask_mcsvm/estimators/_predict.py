@@ -12,11 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from dask_mcsvm.data.validation import is_lazy
 from dask_mcsvm.estimators._containers import taken_in
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.training import HYBRID_CLASSES
 
 IntArray = npt.NDArray[np.intp]
 
 # Scores held at once: large enough for a fast product, small beside any model that needs care.
 BLOCK_BYTES = 32 * 2**20
+# So many best classes are kept in order while the others are looked at; more are sorted.
+LISTED_TOP = 64
 
 
 class Scored:
@@ -58,20 +61,43 @@ def score_blocks(
     ------
     (slice, ndarray of shape (rows of the slice, k))
     """
-    n, k = X.shape[0], coef.shape[0]
+    if stays_listed(X, coef):
+        model = listed_model(X, coef, intercept)
+        for rows in row_slices(X, coef):
+            yield rows, model.scores(some_rows(X, rows).astype(coef.dtype, copy=False))
+        return
     W = coef.T
     if sp.issparse(W):
         W = W.tocsc() if not sp.issparse(X) else W.tocsr()
     elif sp.issparse(X):
         W = np.ascontiguousarray(W)  # SciPy would do it again for every block
-    widest = k if X.dtype == coef.dtype else max(k, _entries(X) // max(1, n))  # scores, or a cast
-    step = max(1, BLOCK_BYTES // (widest * coef.dtype.itemsize))
-    for start in range(0, n, step):
-        rows = slice(start, min(start + step, n))
+    for rows in row_slices(X, coef):
         scores = some_rows(X, rows).astype(coef.dtype, copy=False) @ W
         scores = scores.toarray() if sp.issparse(scores) else np.asarray(scores)
         scores += intercept
         yield rows, scores
+
+
+def row_slices(X: Any, coef: Any) -> Iterator[slice]:
+    """Blocks of rows whose scores, or a cast of which, take `BLOCK_BYTES`."""
+    n, widest = X.shape[0], coef.shape[0]
+    if X.dtype != coef.dtype:
+        widest = max(widest, _entries(X) // max(1, n))
+    step = max(1, BLOCK_BYTES // (widest * coef.dtype.itemsize))
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
+
+
+def stays_listed(X: Any, coef: Any) -> bool:
+    """Whether rows are scored by lists of weights: several times as fast as by an array."""
+    return bool(sp.issparse(X) and sp.issparse(coef) and coef.shape[0] >= HYBRID_CLASSES)
+
+
+def listed_model(X: Any, coef: Any, intercept: npt.NDArray[Any]) -> Any:
+    """The weights as lists, for the rows of X."""
+    from dask_mcsvm.solvers.listed_model import ListedModel  # imports Numba
+
+    return ListedModel(sp.csr_array(coef), intercept, int(np.diff(X.indptr).max(initial=0)))
 
 
 def _entries(X: Any) -> int:
@@ -121,6 +147,12 @@ def best_classes(
 ) -> IntArray:
     """Places of the `top` best classes of each row, best first, shape (n, top)."""
     out = np.empty((X.shape[0], top), np.intp)
+    if stays_listed(X, coef) and top <= LISTED_TOP:
+        model = listed_model(X, coef, intercept)
+        for rows in row_slices(X, coef):
+            block = some_rows(X, rows).astype(coef.dtype, copy=False)
+            out[rows] = model.best(block, top)
+        return out
     for rows, scores in score_blocks(X, coef, intercept):
         if scores.shape[1] == 2:
             second = two_class_decision(scores, formulation) > 0

@@ -101,7 +101,8 @@ class LinearMCSVC(
     n_jobs : int or None
         Threads in memory: None is one, -1 all cores. Where an epoch is work enough for several,
         they visit their own rows and add to one W as they come: faster, and certified, but not
-        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number.
+        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number. A W
+        of lists (see `coef_`) is visited by one thread, and certified by all.
         Fits on Dask run in the threads of its workers and take no notice of it.
     warm_start : bool
         Keep the dual variables, and start the next fit on the same rows from them.
@@ -119,6 +120,8 @@ class LinearMCSVC(
         if there is a client, and this is how many bytes it may use beyond what it holds. On Dask:
         rows stay in the workers' memory between epochs only if they take less than 0.4 of it, and
         a larger W is cut into groups of classes that never meet in one process, `coef_` included.
+        Of rows in memory it is how many bytes W may take while it is trained: where an array is
+        larger, sparse rows get a W of lists, and what still does not fit is an error.
     solver_options : dict or None
         Options of the solver; unknown keys are refused with a list of the known ones.
     callbacks : tuple of callable
@@ -132,8 +135,9 @@ class LinearMCSVC(
 
     Attributes
     ----------
-    coef_ : ndarray or Dask array of shape (n_classes, n_features)
-        Weights, one row per class, also for two classes; CSR after `sparsify`. A Dask array that
+    coef_ : ndarray, SciPy CSR or Dask array of shape (n_classes, n_features)
+        Weights, one row per class, also for two classes; CSR after `sparsify`, and where W was
+        trained as lists (sparse rows, 512 classes and more, see `explain`). A Dask array that
         reads files in `scratch` where the classes were cut into groups and all of it takes more
         than `memory_limit` (1 GiB by default).
     intercept_ : ndarray of shape (n_classes,)

@@ -1,5 +1,6 @@
 """Models of hundreds of classes: W as lists beside dense rows, coef_ as CSR, all of it usable."""
 
+import copy
 import re
 
 import dask.array as da
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.feature_selection import SelectFromModel
 
 from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.estimators._predict import top_places
 from dask_mcsvm.report import write_report
 
 K, D = 520, 2000
@@ -85,7 +87,10 @@ def test_all_that_a_model_does_is_done_with_lists(pair, tmp_path):
     plain = model.decision_function(X.toarray())
     np.testing.assert_allclose(model.decision_function(X), plain, atol=1e-6)
     np.testing.assert_array_equal(model.predict(X), model.classes_[plain.argmax(axis=1)])
-    np.testing.assert_array_equal(model.predict_topk(X, 5)[:, 0], model.predict(X))
+    scores = model.decision_function(X)
+    for top in (1, 5, 100):
+        ranked = model.classes_[top_places(scores, top)]
+        np.testing.assert_array_equal(model.predict_topk(X, top), ranked)
     assert (model.predict(X) == dense.predict(X)).mean() > 0.98
     assert model.certify(X, y).primal == pytest.approx(model.primal_, rel=1e-12)
     near = model.certain(X)
@@ -105,6 +110,14 @@ def test_all_that_a_model_does_is_done_with_lists(pair, tmp_path):
     report = tmp_path / "report.html"
     write_report(model, report)
     assert report.stat().st_size > 1000
+
+
+def test_the_first_of_equal_classes_is_the_best(pair):
+    X, _, model, _ = pair
+    edited = copy.copy(model)
+    edited.coef_, edited.intercept_ = model.coef_ * 0, np.arange(K) // 4 % 7
+    expected = edited.classes_[top_places(edited.decision_function(X[:3]), 20)]
+    np.testing.assert_array_equal(edited.predict_topk(X[:3], 20), expected)
 
 
 def test_chunks_of_rows_are_scored_and_certified_without_an_array(pair, monkeypatch):
