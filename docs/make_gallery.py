@@ -33,6 +33,7 @@ PROPER = {
     "nightly": "A nightly job",
     "nightly_on_cluster": "The nightly job on a cluster",
     "nightly_prefect": "The nightly job in Prefect",
+    "to_onnx": "To ONNX",
 }
 
 
@@ -189,6 +190,13 @@ def open_cells(axis: Any, ran: Ran) -> None:
     axis.set(xlabel="cells that get a label, %", ylabel="accuracy of these labels")
 
 
+def agreement(axis: Any, ran: Ran) -> None:
+    found = ran.found
+    ours = found["model"].decision_function(found["X_test"])
+    axis.plot(ours.ravel(), found["scores"].ravel(), ".", ms=2)
+    axis.set(xlabel="scores here", ylabel="scores of ONNX")
+
+
 def metrics(axis: Any, ran: Ran) -> None:
     (history,) = ran.histories
     for name in ("primal", "dual"):
@@ -208,6 +216,7 @@ DRAWN: dict[str, Callable[[Any, Ran], None]] = {
     "nightly_on_cluster": on_cluster,
     "nightly_prefect": retried,
     "single_cells": open_cells,
+    "to_onnx": agreement,
 }
 
 

@@ -14,7 +14,11 @@ SAYS = {
     "nightly_on_cluster": "same bytes: True",
 }
 #: Examples that need more than the tests do: what, and what they say in the end if it is there.
-NEED = {"mlflow_run": ("mlflow", "artifacts: True"), "nightly_prefect": ("prefect", "place: True")}
+NEED = {
+    "mlflow_run": ("mlflow", "artifacts: True"),
+    "nightly_prefect": ("prefect", "place: True"),
+    "to_onnx": ("skl2onnx", "same labels: True"),
+}
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 

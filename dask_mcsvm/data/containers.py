@@ -153,8 +153,9 @@ def _column_of(adata: Any, column: Any) -> Any:
             f"X has no column {column!r}; its columns are "
             f"{listed([f'obs/{name}' for name in adata.obs.columns])}."
         )
-    found = adata.obs[name]
-    return found.to_series() if hasattr(found, "to_series") else found
+    if hasattr(adata.obs, "to_memory"):  # of `read_lazy`
+        return adata.obs[[name]].to_memory()[name]
+    return adata.obs[name]
 
 
 # Files -------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import dask
-import dask.array as da
 import pytest
 
 PROGRAM = """
@@ -41,9 +40,10 @@ def test_expressions_of_arrays_are_taken(tmp_path, capsys):
     }  # fmt: skip
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "planned.zarr")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    if done.returncode and "No module named 'dask_expr'" in done.stderr:
+        return  # early releases of Dask have no expressions of arrays of their own
     assert done.returncode == 0, done.stderr
-    # Early releases of Dask have no expressions of arrays.
-    assert "_array_expr" in done.stderr or da.__dict__.get("ARRAY_EXPR_ENABLED") is None
+    assert "_array_expr" in done.stderr
     with dask.config.set(scheduler="synchronous"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["-c", str(tmp_path / "tasks.zarr")])
         exec(PROGRAM, {})

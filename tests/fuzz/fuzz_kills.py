@@ -96,12 +96,16 @@ def check_set(folder: Path) -> None:
     check(any(same), "a dataset that nobody wrote")
 
 
+#: Costs of mistakes, standardized columns and probabilities at once.
+ALL = {"margins": {(0, 1): 2.5}, "standardize": True, "probability": True}
 FITS = {
     "blocks": {"memory_limit": "64MB"},
     "early": {"memory_limit": "64MB", "formulation": "ovr"},
     "shards": {"solver": "shards", "solver_options": {"lanes": 2}},
     "rounds": {"solver": "rounds", "formulation": "ww"},
     "averaging": {"solver": "averaging", "formulation": "llw"},
+    "blocks, all": {"memory_limit": "64MB", **ALL},
+    "shards, all": {"solver": "shards", "solver_options": {"lanes": 2}, **ALL},
 }
 
 
