@@ -9,6 +9,7 @@ import pytest
 
 from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.cli._demo import CASES, TOL
+from dask_mcsvm.formulations import FORMULATIONS
 
 DASK = [sys.executable, "-m", "dask"]
 SCRIPT = [str(Path(sys.executable).with_name("dask"))]
@@ -29,10 +30,13 @@ def demo(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """The table of the demo: formulation -> solver, epochs, seconds, relative gap, accuracy."""
+    """A table of the demo: formulation -> solver, epochs, seconds, relative gap, accuracy."""
     lines = [line.split() for line in text.splitlines()]
-    names = [case.formulation for case in CASES]
-    return {row[0]: row[1:] for row in lines if row and row[0] in names}
+    return {row[0]: row[1:] for row in lines if row and row[0] in FORMULATIONS and len(row) == 6}
+
+
+def of_texts(demo: subprocess.CompletedProcess[str]) -> str:
+    return demo.stdout.split("Handwritten digits")[0]
 
 
 @pytest.mark.scripts
@@ -46,7 +50,8 @@ def test_demo_succeeds_and_warns_of_nothing(demo: subprocess.CompletedProcess[st
 
 @pytest.mark.scripts
 def test_demo_certifies_every_model(demo: subprocess.CompletedProcess[str]) -> None:
-    table = rows(demo.stdout)
+    digits = demo.stdout.split("Handwritten digits")[1]
+    table = rows(of_texts(demo))
     assert [(name, row[0]) for name, row in table.items()] == [
         (case.formulation, case.solver) for case in CASES
     ]
@@ -54,6 +59,12 @@ def test_demo_certifies_every_model(demo: subprocess.CompletedProcess[str]) -> N
         assert int(epochs) >= 1
         assert 0 <= float(gap) <= TOL
         assert float(accuracy) > 0.8
+    table = rows(digits)
+    assert list(table) == list(FORMULATIONS)
+    assert all(0 <= float(gap) <= TOL for _, _, _, gap, _ in table.values())
+    accuracies = {float(row[-1]) for row in table.values()}
+    assert max(accuracies) > 0.9
+    assert max(accuracies) - min(accuracies) > 0.1, "formulations differ"
 
 
 @pytest.mark.scripts
@@ -62,7 +73,7 @@ def test_demo_leaves_a_model_and_a_report(
 ) -> None:
     model = LinearMCSVC.load(folder / "model.zarr")
     assert model.score(str(folder / "test.zarr")) == pytest.approx(
-        float(rows(demo.stdout)["crammer_singer"][-1]), abs=6e-4
+        float(rows(of_texts(demo))["crammer_singer"][-1]), abs=6e-4
     )
     assert (folder / "report.html").read_text("utf-8").startswith("<!doctype html>")
 
@@ -74,7 +85,7 @@ def test_demo_prints_python_that_does_the_same(
     code = [line.strip() for line in demo.stdout.rstrip().splitlines()[-3:]]
     exec("\n".join(code), {})
     gap, accuracy = map(float, capsys.readouterr().out.split())
-    *_, demo_gap, demo_accuracy = rows(demo.stdout)["crammer_singer"]
+    *_, demo_gap, demo_accuracy = rows(of_texts(demo))["crammer_singer"]
     assert gap == pytest.approx(float(demo_gap), rel=0.06)  # the table shows two digits
     assert accuracy == pytest.approx(float(demo_accuracy), abs=6e-4)
 
