@@ -134,7 +134,7 @@ def test_bad_input_is_one_sentence(refuses, data):
         "the data; the classes are a, b, c, d.",
         ("train.zarr", "--class-weight", "a"): "--class-weight is 'a'; it must be NAME=VALUE.",
         ("train.zarr", "--solver-options", "turbo=1"): "--solver-options has 'turbo', which "
-        "--solver auto does not know; use 'schedule', 'cooling', 'stop'.",
+        "--solver auto does not know; use 'schedule', 'cooling', 'stop', 'weights'.",
         ("train.zarr", "--memory-limit", "1GB", "--solver", "sdm"): "--solver sdm works on rows in "
         "memory, but DATA is read chunk by chunk; use --solver auto, or leave out --scheduler, "
         "--memory-limit, --checkpoint and --scratch.",
