@@ -1,6 +1,7 @@
 """The harness of benchmarks; and what README and docs show of studies is what the results say."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -233,7 +234,7 @@ def test_a_study_runs_is_kept_and_is_not_run_again(tmp_path: Path) -> None:
     one = ("intercept", "--only", "450, 400, 6, 12, 3, memory, tol=0.01, intercept_scaling=1.0")
     first = command(*one, results=tmp_path)
     assert first.returncode == 0, first.stderr
-    assert "[2/12]" in first.stderr
+    assert re.match(r"\[2/\d+\] generated, 450", first.stderr)
     (line,) = (tmp_path / "intercept.quick.jsonl").read_text("utf-8").splitlines()
     kept = json.loads(line)
     found = kept["found"]
@@ -250,7 +251,7 @@ def test_a_study_runs_is_kept_and_is_not_run_again(tmp_path: Path) -> None:
     assert "| 450, tau = 1    |" in first.stdout
 
     second = command(*one, results=tmp_path)
-    assert "[2/12]" not in second.stderr
+    assert "[2/" not in second.stderr
     assert second.stdout == first.stdout
     again = command(*one, "--again", "--limit", "0", results=tmp_path)
     assert "over the limit" in again.stderr
