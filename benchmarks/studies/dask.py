@@ -6,7 +6,7 @@ Last come equal epochs of an equal plan of two lanes, on one and on two workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from harness import Case, Result, Table, number, ratio
 
@@ -63,20 +63,20 @@ def tables(results: Sequence[Result]) -> dict[str, Table | str]:
     ]
     return {
         "seconds": Table(heads, seconds),
-        "tasks": task_table(to_gap),
+        "tasks": task_table("set, where", to_gap, lambda r: f"{name_of(r)}, {place(r)}"),
         "lanes": Table(lanes, rows),
     }
 
 
-def task_table(results: Sequence[Result]) -> Table:
-    """Seconds inside tasks of all workers, by kind."""
+def task_table(head: str, results: Sequence[Result], name: Callable[[Result], str]) -> Table:
+    """Seconds inside tasks of all workers, by kind: those of at least a hundredth of all."""
     rows = [
-        [f"{name_of(r)}, {place(r)}", kind, f"{spent:.2f}"]
+        [name(r), kind, f"{spent:.2f}"]
         for r in results
         for kind, spent in sorted((r["task_seconds"] or {}).items(), key=lambda item: -item[1])
-        if spent >= 0.01 * r["seconds"]
+        if spent >= 0.01 * sum(r["task_seconds"].values())
     ]
-    return Table(("set, where", "kind of task", "seconds"), rows)
+    return Table((head, "kind of task", "seconds"), rows)
 
 
 def place(result: Result) -> str:

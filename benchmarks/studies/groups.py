@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from harness import Case, Result, Table, number
 
+from .dask import task_table
 from .intercept import MB
 from .threads import QUICK
 
@@ -36,7 +37,9 @@ def tables(results: Sequence[Result]) -> dict[str, Table | str]:
     return {
         "epochs": Table(heads, pairs(equal, "epoch_seconds")),
         "gap": Table(heads, pairs(to_gap, "seconds")),
-        "tasks": Table(("solver, workers", "kind of task", "seconds"), list(kinds(equal))),
+        "tasks": task_table(
+            "solver, workers", equal, lambda r: f"{name_of(r)}, {r.case.options['workers']}"
+        ),
     }
 
 
@@ -51,14 +54,6 @@ def pairs(results: Sequence[Result], clock: str) -> list[list[str]]:
             more = [number(r, *w) for w in (("epochs",), ("sent_bytes", MB)) for r in (one, two)]
             rows.append([name_of(one), number(one, clock), number(two, clock), speed, *more])
     return rows
-
-
-def kinds(results: Sequence[Result]) -> Iterator[list[str]]:
-    """Seconds inside tasks by kind, those of at least a hundredth of all."""
-    for r in results:
-        for kind, spent in sorted((r["task_seconds"] or {}).items(), key=lambda item: -item[1]):
-            if spent >= 0.01 * r["seconds"]:
-                yield [f"{name_of(r)}, {r.case.options['workers']}", kind, f"{spent:.2f}"]
 
 
 def name_of(result: Result) -> str:

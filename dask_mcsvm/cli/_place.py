@@ -1,5 +1,6 @@
 """Where the tasks of a command run: ``--scheduler`` and ``--workers``."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -70,6 +71,8 @@ def own_cluster(workers: int | None) -> Iterator[Any]:
     with cluster, Client(cluster) as client:
         client.register_plugin(IgnoreInterrupts())
         yield client
+        # Idle workers that a busy machine ends late are killed, which concerns nobody.
+        logging.getLogger("distributed.nanny").setLevel(logging.ERROR)
 
 
 def client_of(address: str) -> Any:
