@@ -26,8 +26,12 @@ def check_sparse(X: Any, name: str = "X") -> None:
 
     SciPy's own conversions and slices index without looking as well, so this comes before any.
     """
-    if not sp.issparse(X) or X.ndim != 2:
+    if not sp.issparse(X) or X.ndim < 2:
         return
+    if X.ndim > 2:
+        raise ValueError(
+            f"{name} has {X.ndim} dimensions; Expected 2D array of shape (n_samples, n_features)."
+        )
     kind = str(X.format)
     if kind in ("csr", "csc"):
         sizes = X.shape if kind == "csr" else X.shape[::-1]
@@ -191,6 +195,16 @@ def refuse_shapeless(name: str, given: Any) -> None:
 NUMERIC = "fiub"
 
 
+def refuse_masked(name: str, values: Any, where: str = "") -> None:
+    """An error if values of a masked array are hidden: NumPy would go on with what lies below."""
+    if np.ma.isMaskedArray(values) and np.ma.is_masked(values):
+        row = int(np.argwhere(np.ma.getmaskarray(values))[0][0])
+        raise ValueError(
+            f"{name} has masked values, the first in row {row}{where}; fill them, for example with "
+            f"{name}.filled(0), or drop those rows."
+        )
+
+
 # Labels -----------------------------------------------------------------------------------------
 
 
@@ -226,7 +240,9 @@ def missing_label(y: Any) -> int | None:
         return next((row for row, label in enumerate(y) if is_missing(label)), None)
     if getattr(y, "ndim", 0) != 1:
         return None
-    if hasattr(y, "isna"):
+    if np.ma.isMaskedArray(y) and np.ma.is_masked(y):
+        gaps = np.ma.getmaskarray(y)
+    elif hasattr(y, "isna"):
         gaps = np.asarray(y.isna())
     elif y.dtype.kind == "f":
         gaps = np.isnan(y)
@@ -301,6 +317,8 @@ def _is_number(dtype: Any) -> bool:
 def _casts(frame: Any, j: int, dtype: Any) -> bool:
     if _is_number(dtype):
         return True
+    if getattr(dtype, "kind", "") in ("m", "M"):  # nanoseconds of one column beside others
+        return False
     try:
         np.asarray(frame.iloc[:, j], np.float64)
     except (ValueError, TypeError):

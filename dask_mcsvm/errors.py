@@ -136,6 +136,8 @@ _ADVICE = (
      "targets use sklearn.svm.LinearSVR"),
     ("Unknown label type", "classes must be integers or strings: type y.astype(str)"),
     ("not supported between instances", "labels must be of one kind: type y.astype(str)"),
+    ("Expected unique column names", "give each a name of its own with X.columns = [...], or drop "
+     "the later ones with X.loc[:, ~X.columns.duplicated()]"),
     ("features as input", "pass the columns that fit saw, in the same order"),
     ("could not convert string to float", "X must be numeric: encode text columns with "
      "sklearn.preprocessing.OneHotEncoder"),
@@ -156,6 +158,7 @@ def advised(error: Exception) -> Exception:
     message = str(error)
     # The line that names the fault, without the printed array or the essay that follows.
     found = message.split("\n")[0].split(".Convert")[0].split(". Maybe")[0].rstrip(".: ")
+    found = found.removesuffix(", got")
     for words, advice in _ADVICE:
         if words in message:
             kind = TypeError if isinstance(error, TypeError) else ValueError

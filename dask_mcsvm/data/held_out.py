@@ -48,7 +48,8 @@ def parts_of_rows(X: Any) -> np.ndarray:
         square = np.concatenate([np.einsum("ij,ij->i", rows, rows) for rows in blocks])
     norm = np.sqrt(np.where(square > 0, square, 1.0))
     place = RESOLUTION * (found / norm + np.log(norm))
-    return np.asarray(PARTS * (place - np.floor(place)), np.int8)
+    # What lies just below a whole number is 1.0 from it once rounded.
+    return np.minimum(PARTS * (place - np.floor(place)), PARTS - 1).astype(np.int8)
 
 
 def count_parts(part: np.ndarray, y: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:

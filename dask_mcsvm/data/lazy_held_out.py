@@ -49,7 +49,7 @@ class LazyParts:
 
     def sums(self, part: int, decision: da.Array) -> HeldOut:
         """Of the rows of a part, from their decisions."""
-        found = [block.ravel()[0] for block in decision.to_delayed()]
+        found = decision.to_delayed().ravel()  # of two classes (n,), else (n, k) in one column
         tasks = [
             delayed(held_out_sums, name="held-out")(block, *chunk, part, self.source.factors)
             for block, chunk in zip(found, _chunks(self.source), strict=True)

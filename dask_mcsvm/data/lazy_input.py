@@ -16,7 +16,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from dask.array import core as da
 
-from dask_mcsvm.checks import NUMERIC, check_sparse, missing_label, numeric_columns, plain_labels
+from dask_mcsvm.checks import (
+    NUMERIC,
+    check_sparse,
+    missing_label,
+    numeric_columns,
+    plain_labels,
+    refuse_masked,
+)
 from dask_mcsvm.errors import advised
 from dask_mcsvm.formulations import Moments, Standardization, moments
 from dask_mcsvm.storage import Dataset, of_tasks, open_dataset
@@ -118,6 +125,7 @@ def check_form(X: Any, n_features: int, where: str) -> None:
         )
     if X.dtype.kind not in NUMERIC:
         raise ValueError(f"{where} has dtype {X.dtype}; X must be numeric: type X.astype(float).")
+    refuse_masked("X", X, f" of {where.removesuffix(' of X')}")
 
 
 #: Values that are squared at a time.
@@ -262,6 +270,7 @@ def checksum(X: Any, codes: Array, weights: Array) -> int:
 
 def check_weights(weights: Any, n: int, where: str) -> Array:
     """Sample weights of a chunk: finite, at least 0."""
+    refuse_masked("sample_weight", weights, f" of the {where}")
     w = np.asarray(weights, np.float64)
     if w.shape != (n,):
         raise ValueError(f"sample_weight has {w.shape} for the {n} {where}; pass one per row.")

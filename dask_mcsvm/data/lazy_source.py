@@ -23,6 +23,7 @@ from dask_mcsvm.checks import (
     check_sparse,
     nullable_dtype,
     plain_labels,
+    refuse_masked,
     refuse_shapeless,
 )
 from dask_mcsvm.formulations import Moments, Standardization
@@ -277,6 +278,8 @@ def row_chunks(X: Any, runner: Runner) -> da.Array:
 def like(column: Any, X: da.Array, name: str, runner: Runner) -> da.Array:
     """y or weights as a Dask array with the row chunks of X."""
     refuse_shapeless(name, column)
+    if getattr(column, "ndim", 1) != 1:
+        raise ValueError(f"{name} has {column.ndim} dimensions; pass shape (n,), one per row.")
     if hasattr(column, "to_dask_array"):
         numbers = nullable_dtype(column.dtype)
         if not isinstance(column.dtype, np.dtype):  # strings, categories, nullable numbers
@@ -285,6 +288,7 @@ def like(column: Any, X: da.Array, name: str, runner: Runner) -> da.Array:
         if numbers is not None:
             column = column.map_blocks(of_dtype, numbers, dtype=numbers, meta=np.empty(0, numbers))
     elif not isinstance(column := of_tasks(column), da.Array):
+        refuse_masked(name, column)
         values = np.asarray(plain_labels(column) if name == "y" else column)
         column = da.from_array(values, chunks=max(1, values.shape[0] if values.ndim else 1))
     if column.ndim != 1:
@@ -471,5 +475,6 @@ def share_of_hits(predicted: da.Array, X: Any, y: Any, sample_weight: Any, runne
 def count_hits(predicted: Array, truth: Any, weights: Any, *, first: int) -> tuple[float, float]:
     """Weights of the rows that were right, and of all; `first` is the number of the first row."""
     right = predicted == sortable_labels(truth, first)
+    refuse_masked("sample_weight", weights, f" of the {right.size} rows from {first} on")
     w = np.ones(right.size) if weights is None else np.asarray(weights, np.float64)
     return float(w[right].sum()), float(w.sum())

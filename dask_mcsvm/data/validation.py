@@ -23,12 +23,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from dask_mcsvm.checks import (
+    NUMERIC,
     check_range,
     check_rows_range,
     check_sparse,
     largest_norm,
     plain_labels,
     positive_range,
+    refuse_masked,
     refuse_shapeless,
     refuse_text,
 )
@@ -219,14 +221,33 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool) -> Any:
         X, names = X.rows, X.columns
         estimator = checked_names(estimator, names, reset=reset)
     check_sparse(X)
+    refuse_masked("X", X)
     with saying_what_to_type(X):
         # "numeric", not a float type: int8 rows are cast block by block later, not all at once.
         how = {"reset": reset, "accept_sparse": "csr", "dtype": "numeric"}
         found = validate_data(estimator, X, *y, **how)
     if reset and names is not None:
         estimator.feature_names_in_ = names
-    check_sparse(found[0] if y else found)  # lists and dictionaries of entries are CSR by now
-    return found
+    rows = found[0] if y else found
+    check_sparse(rows)  # lists and dictionaries of entries are CSR by now
+    rows = _as_numbers(rows, X)
+    return (rows, *found[1:]) if y else rows
+
+
+def _as_numbers(rows: Any, given: Any) -> Any:
+    """Rows that scikit-learn let through as objects or times: categories of a frame, long ints."""
+    if rows.dtype.kind in NUMERIC:
+        return rows
+    refuse_text(given)
+    if rows.dtype.kind != "O":
+        raise ValueError(f"X has dtype {rows.dtype}; X must be numeric: type X.astype(float).")
+    try:
+        return rows.astype(np.float64)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(
+            f"X has a value that is no number of float64 ({error}); X must be numeric: drop or "
+            "scale the column that has it."
+        ) from error
 
 
 def checked_names(estimator: Any, names: npt.NDArray[Any], *, reset: bool = False) -> Any:
@@ -353,6 +374,7 @@ def check_sample_weight(sample_weight: Any, n: int) -> FloatArray | None:
         return None
     if isinstance(sample_weight, numbers.Number):
         sample_weight = np.full(n, sample_weight)
+    refuse_masked("sample_weight", sample_weight)
     with saying_what_to_type():
         weights: FloatArray = check_array(
             sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"

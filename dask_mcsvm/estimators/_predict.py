@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
+from dask_mcsvm.checks import plain_labels, refuse_masked
 from dask_mcsvm.data.validation import is_lazy
 from dask_mcsvm.estimators._containers import taken_in
 from dask_mcsvm.formulations import FORMULATIONS
@@ -39,6 +40,8 @@ class Scored:
             from dask_mcsvm.estimators._lazy_rows import lazy_accuracy  # imports Dask
 
             return lazy_accuracy(self, X, y, sample_weight)
+        y = plain_labels(y)
+        refuse_masked("sample_weight", sample_weight)
         predicted = self.predict(X)  # type: ignore[attr-defined]
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dask_mcsvm.checks import check_sparse
+from dask_mcsvm.checks import check_sparse, refuse_masked
 
 from ._format import Array, create_array, open_array
 from ._json import fixed_width
@@ -113,6 +113,7 @@ def row_block(X: Any) -> RowBlock:
 
 def canonical_rows(X: Any) -> Any:
     """CSR with sorted, distinct indices, or a C-ordered 2-d array, in a dtype that is stored."""
+    refuse_masked("X", X)
     if not sp.issparse(X):
         X = np.ascontiguousarray(X)
     if X.ndim != 2:
@@ -172,6 +173,7 @@ def row_norms(rows: Any) -> npt.NDArray[np.float64]:
 
 def label_block(y: Any) -> LabelBlock:
     """Distinct labels and codes of a column of labels."""
+    refuse_masked("y", y)
     labels = fixed_width(np.asarray(y))
     if labels.ndim != 1:
         raise ValueError(
@@ -191,6 +193,7 @@ def label_block(y: Any) -> LabelBlock:
 
 def weight_segment(weight: Any) -> Segment:
     """Sample weights as float64."""
+    refuse_masked("sample_weight", weight)
     values = np.asarray(weight, dtype=np.float64)
     if values.ndim != 1:
         raise ValueError(f"sample_weight has {values.ndim} dimensions; shape (n,) is needed.")

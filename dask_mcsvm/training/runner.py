@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -13,6 +15,7 @@ import dask.base
 import dask.multiprocessing
 import dask.threaded
 from dask.optimization import cull
+from dask.system import CPU_COUNT
 from dask.task_spec import DataNode
 
 from dask_mcsvm.errors import ClusterLostError, WorkersKilledError
@@ -112,10 +115,28 @@ def find_runner() -> Runner:
     if get is dask.multiprocessing.get:
         tell_of_threads()
         get = dask.threaded.get
+    if is_guest_of_a_pool():
+        get = get_beside
     client = getattr(get, "__self__", None)
     if client is None or not hasattr(client, "scheduler_info"):
         return LocalRunner(get or dask.threaded.get)
     return ClientRunner(client)
+
+
+def is_guest_of_a_pool() -> bool:
+    """Whether this may be a task of the very pool that the user gave Dask for all tasks."""
+    pools = dask.config.get("pool", None), dask.config.get("scheduler", None)
+    given = any(isinstance(pool, Executor) for pool in pools)
+    return given and threading.current_thread() is not threading.main_thread()
+
+
+def get_beside(graph: Graph, keys: Keys) -> Any:
+    """Run a graph by threads of its own.
+
+    A task that waits for tasks of its own pool waits for ever once all threads of it do the same.
+    """
+    with ThreadPoolExecutor(dask.config.get("num_workers", None) or CPU_COUNT) as pool:
+        return dask.threaded.get(graph, keys, pool=pool)
 
 
 @contextmanager

@@ -106,6 +106,12 @@ FITS = [
      "pass numpy.hstack([Z.real, Z.imag]) in place of the complex Z."),
     (np.full((30, 3), "a", object), Y, {}, "could not convert string to float: 'a'; X must be "
      "numeric: encode text columns with sklearn.preprocessing.OneHotEncoder."),
+    ([[10**400, 1], [0, 1]], [0, 1], {}, "X has a value that is no number of float64 (int too "
+     "large to convert to float); X must be numeric: drop or scale the column that has it."),
+    (X.astype("M8[D]"), Y, {}, "X has dtype datetime64[D]; X must be numeric: type "
+     "X.astype(float)."),
+    (sp.coo_array(X[None]), Y, {}, "X has 3 dimensions; Expected 2D array of shape (n_samples, "
+     "n_features)."),
     (np.full((30, 3), "a"), Y, {}, "dtype='numeric' is not compatible with arrays of "
      "bytes/strings; type X.astype(float), or encode text columns with "
      "sklearn.preprocessing.OneHotEncoder."),

@@ -171,6 +171,72 @@ def test_text_left_in_a_frame_is_named(new):
 
 
 @both
+def test_times_and_categories_of_text_are_named(new):
+    day = pd.Timestamp(0)
+    frame = FRAME.assign(
+        day=day, zone=day.tz_localize("UTC"), span=day - day, month=day.to_period("M"),
+        kind=pd.Categorical(NAMES[Y]),
+    )  # fmt: skip
+    for name in frame.columns[5:]:
+        sentence = (
+            f"X has columns that are no numbers: '{name}' ({frame[name].dtype}); drop them with "
+            f"X.drop(columns=['{name}']), or encode them with sklearn.preprocessing.OneHotEncoder."
+        )
+        for rows in (frame[["a", name]], frame[[name]]):
+            with says(sentence):
+                new().fit(rows, Y)
+
+
+@both
+def test_masked_values_are_not_read(new):
+    hidden = np.arange(240) == 117
+    rows = np.ma.masked_array(X, np.repeat(hidden, 5).reshape(X.shape))
+    sentence = (
+        "{} has masked values, the first in row {}; fill them, for example with {}.filled(0), or "
+        "drop those rows."
+    )
+    model = new().fit(np.ma.masked_array(X), np.ma.masked_array(Y))  # nothing is hidden
+    for ask_of in (lambda: new().fit(rows, Y), lambda: model.predict(rows)):
+        with says(sentence.format("X", 117, "X")):
+            ask_of()
+    there = da.from_array(rows, (80, 5), asarray=False)
+    with says(sentence.format("X", "37 of chunk 1 of X (rows 80:160)", "X")):
+        new().fit(there, Y)
+    with says(sentence.format("X", "37 of chunk 1", "X")):
+        model.predict(there).compute()
+    weights = np.ma.masked_array(np.ones(240), hidden)
+    for asked in (new().fit, model.score):
+        for questioned in (X, lazy(X)):
+            with says(sentence.format("sample_weight", 117, "sample_weight")):
+                asked(questioned, Y, sample_weight=weights)
+    lazy_weights = da.from_array(weights, 80, asarray=False)
+    where = {"fit": "37 of the rows 80:160", "score": "37 of the 80 rows from 80 on"}
+    for asked in (new().fit, model.score):
+        with says(sentence.format("sample_weight", where[asked.__name__], "sample_weight")):
+            asked(da.from_array(X, (80, 5)), Y, sample_weight=lazy_weights)
+
+
+@both
+def test_a_masked_label_is_a_missing_one(new, model):
+    labels = np.ma.masked_array(Y, np.arange(240) == 117)
+    forms = [(X, labels), (lazy(X), labels), (lazy(X), da.from_array(labels, 80, asarray=False))]
+    for rows, given in forms:
+        for asked in (new().fit, new().fit(X, Y).score):
+            with says(
+                "y has no label in row 117; every row needs a label: drop the others with "
+                "X[keep], y[keep]."
+            ):
+                asked(rows, given)
+
+
+@both
+def test_labels_in_a_frame_of_dask_are_refused(new):
+    frames = [dd.from_pandas(part, npartitions=3) for part in (FRAME, pd.DataFrame({"y": Y}))]
+    with says("y has 2 dimensions; pass shape (n,), one per row."):
+        new().fit(*frames)
+
+
+@both
 def test_columns_of_mixed_and_nullable_numbers(new):
     mixed = FRAME.assign(flag=Y > 0, count=pd.array(Y, dtype="Int64"))
     mixed["b"] = mixed["b"].astype("Float64")

@@ -120,6 +120,19 @@ def test_parts_do_not_depend_on_storage_order_or_chunks():
     assert np.unique(parts_of_rows(np.linspace(0.1, 1, 100)[:, None])).size == PARTS
 
 
+def test_rows_so_small_that_their_squares_are_zero_have_a_part():
+    rows = np.array([[1e-200, 0.0], [-1e-200, 0.0], [0.0, 0.0]])  # places about zero, one below
+    assert set(parts_of_rows(rows)) == {0, PARTS - 1}
+
+
+@pytest.mark.parametrize("solver", ["auto", "splitting"])
+def test_two_classes_on_dask_have_the_temperature_of_memory(solver):
+    X, y = small_set(n=400, k=2)
+    here = sure(solver=solver).fit(X, y)
+    there = clone(here).fit(lazy(X, 150), da.from_array(y, chunks=150))
+    assert there.temperature_ == pytest.approx(here.temperature_, rel=0.05)
+
+
 def test_a_part_is_held_out_only_if_two_classes_are_left():
     counts = np.zeros((PARTS, 3))
     counts[0, 0], counts[1] = 5000, [1, 1, 0]

@@ -1,5 +1,7 @@
 """A fit that is itself a task, and the scheduler that a fit does not take."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import dask
 import numpy as np
 import pytest
@@ -70,6 +72,14 @@ def test_two_fits_at_a_time_share_the_only_thread(one_thread):
 
 def test_a_task_that_has_left_the_threads_already(one_thread):
     assert one_thread.submit(fit_as_guest).result(timeout=SECONDS) == alone(fit_linear)
+
+
+@pytest.mark.parametrize("name", ["pool", "scheduler"])
+@pytest.mark.parametrize("work", [fit_linear, fit_larank])
+def test_a_fit_inside_a_task_of_the_users_only_thread(name, work):
+    with ThreadPoolExecutor(1) as pool, dask.config.set({name: pool}):
+        found = dask.compute(dask.delayed(work)(), dask.delayed(work)())
+    assert found == (alone(work),) * 2
 
 
 def test_processes_for_one_graph_are_threads_for_a_fit(caplog):
