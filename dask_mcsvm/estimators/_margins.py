@@ -62,7 +62,7 @@ def read_margins(given: Any, classes: npt.NDArray[Any]) -> Margins:
 
 
 def _table(given: Any, classes: npt.NDArray[Any]) -> MarginTable:
-    k = classes.size
+    k, labels = classes.size, classes.tolist()
     try:
         values = np.array(given, np.float64)
         found = f"has shape {values.shape}"
@@ -78,13 +78,13 @@ def _table(given: Any, classes: npt.NDArray[Any]) -> MarginTable:
     if wrong.size:
         y, m = wrong[0]
         raise ValueError(
-            f"margins[{y}, {m}] is {values[y, m]:g}, for {classes[y].item()!r} taken for "
-            f"{classes[m].item()!r}; it must be {NEEDED}."
+            f"margins[{y}, {m}] is {values[y, m]:g}, for {labels[y]!r} taken for "
+            f"{labels[m]!r}; it must be {NEEDED}."
         )
     if np.any(np.diag(values)):
         y = int(np.flatnonzero(np.diag(values))[0])
         raise ValueError(
-            f"margins[{y}, {y}] is {values[y, y]:g}, and a right label ({classes[y].item()!r}) "
+            f"margins[{y}, {y}] is {values[y, y]:g}, and a right label ({labels[y]!r}) "
             "costs nothing; type numpy.fill_diagonal(margins, 0)."
         )
     return make_table(values)

@@ -131,6 +131,8 @@ MATRIX = (
 def test_bad_margins_are_refused(given, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         read_margins(given, CLASSES)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        read_margins(given, CLASSES.astype(object))  # as pandas and lists have them
 
 
 # -- fits ------------------------------------------------------------------------------------------
