@@ -100,14 +100,14 @@ def checked_rows(X: da.Array) -> da.Array:
 
 
 def check_chunk(X: Any, *, n_features: int, block_id: tuple[int, ...]) -> Any:
-    """A chunk as it is, or CSR if it is sparse; an error that names it if it is not usable."""
+    """A chunk as NumPy's array, or CSR if it is sparse; an error names one that is not usable."""
     chunk = block_id[0]
     check_form(X, n_features, f"chunk {chunk} of X")
     check_sparse(X, f"chunk {chunk} of X")
     X = sp.csr_array(X) if sp.issparse(X) and X.format != "csr" else X
     values = X.data if sp.issparse(X) else np.asarray(X)
     if values.dtype.kind != "f" or np.isfinite(values).all():
-        return X
+        return X if sp.issparse(X) else values
     bad = int(np.flatnonzero(~np.isfinite(values).ravel())[0])
     row = np.searchsorted(X.indptr, bad, side="right") - 1 if sp.issparse(X) else bad // n_features
     # The words of scikit-learn, with the place.

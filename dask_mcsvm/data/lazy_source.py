@@ -288,8 +288,10 @@ def like(column: Any, X: da.Array, name: str, runner: Runner) -> da.Array:
         if numbers is not None:
             column = column.map_blocks(of_dtype, numbers, dtype=numbers, meta=np.empty(0, numbers))
     elif not isinstance(column := of_tasks(column), da.Array):
+        if name == "y":
+            column = plain_labels(column)
         refuse_masked(name, column)
-        values = np.asarray(plain_labels(column) if name == "y" else column)
+        values = np.asarray(column)
         column = da.from_array(values, chunks=max(1, values.shape[0] if values.ndim else 1))
     if column.ndim != 1:
         raise ValueError(f"{name} has {column.ndim} dimensions; pass shape (n,), one per row.")

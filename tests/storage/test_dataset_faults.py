@@ -267,6 +267,24 @@ def test_replaced_while_in_use(path):
             "bools. Use y.astype(str).",
         ),
         (
+            {"X": np.ma.masked_equal(X.toarray(), X.toarray()[3, 0])},
+            ValueError,
+            "X has masked values, the first in row 3; fill them, for example with X.filled(0), or "
+            "drop those rows.",
+        ),
+        (
+            {"y": np.ma.masked_array(Y, np.arange(20) == 7)},
+            ValueError,
+            "y has masked values, the first in row 7; fill them, for example with y.filled(0), or "
+            "drop those rows.",
+        ),
+        (
+            {"sample_weight": np.ma.masked_array(np.ones(20), np.arange(20) == 7)},
+            ValueError,
+            "sample_weight has masked values, the first in row 7; fill them, for example with "
+            "sample_weight.filled(0), or drop those rows.",
+        ),
+        (
             {"y": np.ones((20, 2))},
             ValueError,
             "y has 2 dimensions; one label per row is needed, shape (n,).",

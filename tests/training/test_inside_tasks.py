@@ -75,7 +75,7 @@ def test_a_task_that_has_left_the_threads_already(one_thread):
 
 
 @pytest.mark.parametrize("name", ["pool", "scheduler"])
-@pytest.mark.parametrize("work", [fit_linear, fit_larank])
+@pytest.mark.parametrize("work", [fit_path, fit_larank])
 def test_a_fit_inside_a_task_of_the_users_only_thread(name, work):
     with ThreadPoolExecutor(1) as pool, dask.config.set({name: pool}):
         found = dask.compute(dask.delayed(work)(), dask.delayed(work)())
