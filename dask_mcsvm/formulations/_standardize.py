@@ -24,11 +24,14 @@ class Moments(NamedTuple):
         Float64.
     squares : ndarray of shape (d,)
         Sum of weight_i (x_ij - mean_j)^2.
+    rows : int
+        Of positive weight: how many terms the sums have, whatever the weights are.
     """
 
     total: float
     mean: FloatArray
     squares: FloatArray
+    rows: int
 
     def merged(self, other: "Moments") -> "Moments":
         """Those of both sets of rows; squares are never taken around zero [STD-M]."""
@@ -37,7 +40,7 @@ class Moments(NamedTuple):
             return self
         apart, share = other.mean - self.mean, other.total / total
         squares = self.squares + other.squares + self.total * share * apart**2
-        return Moments(total, self.mean + share * apart, squares)
+        return Moments(total, self.mean + share * apart, squares, self.rows + other.rows)
 
 
 def moments(X: Any, weights: npt.NDArray[Any] | None = None) -> Moments:
@@ -51,7 +54,7 @@ def moments(X: Any, weights: npt.NDArray[Any] | None = None) -> Moments:
     """
     n, d = X.shape
     w = np.ones(n) if weights is None else np.asarray(weights, np.float64)
-    found = Moments(0.0, np.zeros(d), np.zeros(d))
+    found = Moments(0.0, np.zeros(d), np.zeros(d), 0)
     if n == 0:
         return found
     step = block_rows(X)
@@ -70,13 +73,13 @@ def block_rows(X: Any) -> int:
 
 
 def _block_moments(X: Any, w: FloatArray) -> Moments:
-    total, d = float(w.sum()), X.shape[1]
+    total, d, used = float(w.sum()), X.shape[1], int(np.count_nonzero(w))
     if total == 0:
-        return Moments(0.0, np.zeros(d), np.zeros(d))
+        return Moments(0.0, np.zeros(d), np.zeros(d), 0)
     if not sp.issparse(X):
         rows = np.asarray(X, np.float64)
         centre = w @ rows / total
-        return Moments(total, centre, w @ np.square(rows - centre))
+        return Moments(total, centre, w @ np.square(rows - centre), used)
     each, values = np.repeat(w, np.diff(X.indptr)), X.data.astype(np.float64)
     mean: FloatArray = np.bincount(X.indices, each * values, minlength=d) / total
     apart = values - mean[X.indices]
@@ -86,7 +89,7 @@ def _block_moments(X: Any, w: FloatArray) -> Moments:
     # the variance of a column without zeros.
     zeros = np.where(np.bincount(X.indices, minlength=d) == X.shape[0], 0.0, total - stored)
     squares += np.maximum(0.0, zeros) * mean**2
-    return Moments(total, mean, squares)
+    return Moments(total, mean, squares, used)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,9 +166,13 @@ class Standardization:
 
 
 def is_constant(found: Moments) -> npt.NDArray[np.bool_]:
-    """Columns (d,) whose variance is nothing but rounding, as scikit-learn decides it."""
+    """Columns (d,) whose variance is nothing but rounding, as scikit-learn decides it.
+
+    But by the number of rows: it takes the sum of weights, so that weights of 1e16 make every
+    column constant.
+    """
     variance, eps = found.squares / found.total, np.finfo(np.float64).eps
-    n = found.total
+    n = found.rows
     bound = n * eps * variance + (n * found.mean * eps) ** 2
     same: npt.NDArray[np.bool_] = variance <= bound
     return same

@@ -39,7 +39,7 @@ def test_standard_scaler_finds_the_same(csr, weighted, monkeypatch):
 
 def test_rows_in_parts_are_rows_at_once():
     X, w = columns()
-    none = Moments(0.0, np.zeros(6), np.zeros(6))
+    none = Moments(0.0, np.zeros(6), np.zeros(6), 0)
     parts = [moments(X[a : a + 70], w[a : a + 70]) for a in range(0, 200, 70)]
     found, whole = reduce(Moments.merged, parts, none), moments(X, w)
     for one, other in zip(found, whole, strict=True):
@@ -70,3 +70,15 @@ def test_a_column_without_zeros_is_constant_however_its_weights_are_summed():
     X = np.column_stack([np.full(n, 7.0), np.arange(n) % 2.0])
     found = moments(sp.csr_array(X), np.random.default_rng(0).random(n))
     assert is_constant(found).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("csr", [False, True])
+@pytest.mark.parametrize("unit", [2.0**-60, 2.0**60])
+def test_the_unit_of_weights_makes_no_column_constant(csr, unit):
+    X, w = columns()
+    rows = sp.csr_array(X) if csr else X
+    found, usual = moments(rows, w * unit), moments(rows, w)
+    assert found.rows == usual.rows == np.count_nonzero(w)
+    made, want = (Standardization.of(these, centred=True) for these in (found, usual))
+    np.testing.assert_array_equal(made.scale, want.scale)
+    np.testing.assert_array_equal(is_constant(found), [False] * 4 + [True] * 2)

@@ -1,11 +1,13 @@
 """Kernels compile also where nothing can be written, and whole although Ctrl-C comes."""
 
 import ctypes
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +79,14 @@ def run(package, temporary):
 def test_without_any_place_to_write_kernels_are_not_cached(package):
     told = run(package, package)
     assert told == SAID.format("every process compiles it anew, which takes up to a minute")
+
+
+def test_where_no_file_can_be_written_at_all_there_is_no_cache(monkeypatch):
+    def none_found():  # what tempfile raises in a container whose every folder is read-only
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none_found)
+    assert cache_folder.spare_cache_folder() is None
 
 
 def test_a_temporary_folder_takes_the_cache(package):

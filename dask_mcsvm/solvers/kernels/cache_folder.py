@@ -17,8 +17,8 @@ def spare_cache_folder() -> str | None:
     """
     if not hasattr(os, "getuid"):
         return None
-    base = Path(tempfile.gettempdir(), f"dask_mcsvm-cache-{os.getuid()}")
     try:
+        base = Path(tempfile.gettempdir(), f"dask_mcsvm-cache-{os.getuid()}")
         base.mkdir(mode=0o700, exist_ok=True)
         found = base.lstat()
         is_ours = found.st_uid == os.getuid() and found.st_mode & 0o077 == 0
