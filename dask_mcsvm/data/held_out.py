@@ -49,7 +49,8 @@ def parts_of_rows(X: Any) -> np.ndarray:
     norm = np.sqrt(np.where(square > 0, square, 1.0))
     place = RESOLUTION * (found / norm + np.log(norm))
     # What lies just below a whole number is 1.0 from it once rounded.
-    return np.minimum(PARTS * (place - np.floor(place)), PARTS - 1).astype(np.int8)
+    found = np.minimum(PARTS * (place - np.floor(place)), PARTS - 1)
+    return np.asarray(found, np.int8)
 
 
 def count_parts(part: np.ndarray, y: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:

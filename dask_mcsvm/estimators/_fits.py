@@ -94,7 +94,8 @@ def checked_tau(source: RowSource, settings: Settings) -> float:
     # Of rows that are all zero any constant will do.
     tau = source.radius() or 1.0 if settings.tau is None else settings.tau
     source.check_range(settings.cost_range(source.weight_range()), tau)
-    return float(tau)
+    # As kernels see it: solver, certificate and `intercept_` are of the same number.
+    return float(source.dtype.type(tau))
 
 
 def pose_memory(data: TrainingSet, settings: Settings, last: KeptAlpha | None) -> Posed:

@@ -214,10 +214,21 @@ def test_an_objective_that_is_not_finite_is_never_done():
 # -- the intercept, and the columns of Lee-Lin-Wahba -----------------------------------------------
 
 
-def test_a_float32_intercept_is_rounded_once():
+@pytest.mark.parametrize("solver", ["sdm", "splitting"])
+@pytest.mark.parametrize("scaling", [0.1, "radius"])
+def test_a_float32_intercept_is_rounded_once(scaling, solver):
     """Model and certificate are of the same numbers, in memory and on Dask."""
-    model = LinearMCSVC(dtype="float32", intercept_scaling=0.1, random_state=0).fit(X, Y)
+    model = LinearMCSVC(
+        dtype="float32", intercept_scaling=scaling, solver=solver, random_state=0
+    ).fit(X, Y)
     assert model.certify(X, Y).primal == pytest.approx(model.primal_, rel=1e-13)
+    rows, coef = X.astype(np.float32).astype(float), model.coef_.astype(float)
+    scores = rows @ coef.T + model.intercept_
+    tau = np.float32(np.linalg.norm(rows, axis=1).max() if scaling == "radius" else scaling)
+    gone = scores - scores[np.arange(Y.size), Y][:, None] + 1
+    gone[np.arange(Y.size), Y] = 0
+    square = np.square(coef).sum() + np.square(model.intercept_ / float(tau)).sum()
+    assert model.primal_ == pytest.approx(0.5 * square + gone.max(axis=1).sum(), rel=1e-12)
     lazy = model.decision_function(da.from_array(X, chunks=(10, -1)))
     with dask.config.set(scheduler="synchronous"):
         assert np.array_equal(lazy.compute(), model.decision_function(X))
