@@ -99,10 +99,11 @@ class LinearMCSVC(
         Of AnnData: where the rows are, in `fit` and `predict`, if not in X: the name of a layer, or
         a path such as "raw/X" and "obsm/X_pca".
     n_jobs : int or None
-        Threads in memory: None is one, -1 all cores. Where an epoch is work enough for several,
-        they visit their own rows and add to one W as they come: faster, and certified, but not
-        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number. A W
-        of lists (see `coef_`) is visited by one thread, and certified by all.
+        Threads in memory: None is one, -1 all cores. With Crammer-Singer, where an epoch is work
+        enough for several, each visits its own rows with a W of its own and repeats what the
+        others add to theirs, as it comes: faster, and certified, but not the same bytes twice.
+        Otherwise, and with a W of lists (see `coef_`), one thread visits rows and all certify,
+        which is repeatable, as are None, 1, and "splitting" with any number; `explain` tells which.
         Fits on Dask run in the threads of its workers and take no notice of it.
     warm_start : bool
         Keep the dual variables, and start the next fit on the same rows from them.

@@ -121,18 +121,6 @@ class _Row:
             for at, w, change in zip(starts, rows, changes, strict=True):
                 self.store(self.multiply_add(x, change, w), row, at)
 
-    def add_atomically(self, starts, changes):
-        """The same of single classes, where other threads add to W at the same time."""
-        builder = self.builder
-        with cgutils.for_range(builder, builder.sub(self.end, self.begin)) as loop:
-            p = builder.add(self.begin, loop.index)
-            row = self.row_of(p)
-            x = builder.load(builder.gep(self.values.data, [p]))
-            for at, change in zip(starts, changes, strict=True):
-                where = builder.gep(row, [at])
-                # No order among additions is asked for: only that none is lost.
-                builder.atomic_rmw("fadd", where, builder.fmul(x, change), "monotonic")
-
 
 def _bytes(real):
     return 4 if real == ir.FloatType() else 8
@@ -222,7 +210,7 @@ def _make_update(vectors):
     return update
 
 
-def _make_update_of(count, *, is_shared=False):
+def _make_update_of(count):
     @intrinsic
     def update_of(typing, values, columns, begin, end, W, classes, first, delta):
         """W[columns[p], classes[c]] += values[p] delta[c] for all p, from c = first."""
@@ -232,13 +220,9 @@ def _make_update_of(count, *, is_shared=False):
             listed = context.make_array(classes)(context, builder, value=args[5])
             change = context.make_array(delta)(context, builder, value=args[7])
             starts, places = _listed(row, listed, args[6], count)
-            if is_shared:
-                changes = [builder.load(builder.gep(change.data, [at])) for at in places]
-                row.add_atomically(starts, changes)
-            else:
-                row.add_multiples(
-                    starts, [row.load(change.data, at, row.real, row.real) for at in places]
-                )
+            row.add_multiples(
+                starts, [row.load(change.data, at, row.real, row.real) for at in places]
+            )
             return context.get_dummy_value()
 
         _need_contiguous(values, columns, W, classes, delta)
@@ -383,10 +367,31 @@ def prefetch(typing, array, at):
     return types.none(array, INT), generate
 
 
+@intrinsic
+def publish_count(typing, counts, at, count):
+    """counts[at] = count, after all that this thread wrote before."""
+
+    def generate(context, builder, signature, args):
+        where = context.make_array(counts)(context, builder, value=args[0])
+        pointer = builder.gep(where.data, [args[1]])
+        builder.store_atomic(args[2], pointer, "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(counts, INT, types.int64), generate
+
+
+@intrinsic
+def count_of(typing, counts, at):
+    """counts[at]; what is read next is at least as new."""
+
+    def generate(context, builder, signature, args):
+        where = context.make_array(counts)(context, builder, value=args[0])
+        return builder.load_atomic(builder.gep(where.data, [args[1]]), "acquire", 8)
+
+    return types.int64(counts, INT), generate
+
+
 scores_1, scores_2, scores_3, scores_4 = map(_make_scores, (1, 2, 3, 4))
 scores_of_1, scores_of_2, scores_of_3, scores_of_4 = map(_make_scores_of, (1, 2, 3, 4))
 update_1, update_2, update_3, update_4 = map(_make_update, (1, 2, 3, 4))
 update_of_1, update_of_2, update_of_3, update_of_4 = map(_make_update_of, (1, 2, 3, 4))
-add_shared_1, add_shared_2, add_shared_4 = (
-    _make_update_of(count, is_shared=True) for count in (1, 2, 4)
-)
