@@ -33,7 +33,7 @@ _ANY = "|".join(sorted(_OPTION, key=len, reverse=True))
 _VALUE = r"(['\"])(?P<quoted>.*?)\2|(?P<plain>[^\s,;()]*[^\s,;().])"
 _ASSIGNED = re.compile(rf"(?<![\w-])({_ANY})=(?:True\b|{_VALUE})")
 _NAMED = re.compile(
-    rf"(^|; |: |raise |or |, |and )({_ANY})(?= is | has | holds | needs |,| or |;|$)"
+    rf"(^|; |: |raise |or |, |and )({_ANY})(?= is | has | holds | needs |,| or |;|\.?$)"
 )
 
 
@@ -48,6 +48,8 @@ def in_the_shell(text: str) -> str:
     '--solver sdm does not; use --solver auto and --resume.'
     >>> in_the_shell("scale the rows of X, or type standardize=True.")
     'scale the rows of X, or type --standardize yes.'
+    >>> in_the_shell("type dtype='float64', or raise tol.")
+    'type --dtype float64, or raise --tol.'
     """
     for python, shell in IN_THE_SHELL:
         text = text.replace(python, shell)
