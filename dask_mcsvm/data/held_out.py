@@ -9,8 +9,8 @@ import scipy.sparse as sp
 
 #: Rows fall into so many parts; a model that has not seen one of them is asked about it.
 PARTS = 5
-#: So many held-out rows tell the temperature to 3%, which costs a thousandth of the log loss (2,000:
-#: to 5%, and up to a hundredth). Parts are held out, one after another, until they are that many.
+#: So many held-out rows tell the temperature to 3%, which costs a thousandth of the log loss; 2,000
+#: rows told it to 5%. Parts are held out, one after another, until they have that many.
 ENOUGH_ROWS = 5000
 #: The temperature is the same at this gap as at 1e-3, within 0.5% (all text sets, C = 1 and 10, all
 #: formulations), and half of the epochs are saved; so many times the gap of the model itself.

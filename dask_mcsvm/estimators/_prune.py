@@ -84,8 +84,8 @@ def refuse_gap(found: float, fitted: float, max_gap: float) -> None:
     if fitted <= max_gap:
         raise CertificateError(
             f"the gap of the model is {found:.2g} on these rows, and was {fitted:.2g} on those of "
-            "the fit: X, y or sample_weight are not those, or coef_ was changed; pass what fit saw, "
-            "or a larger max_gap."
+            "the fit: X, y or sample_weight are not those, or coef_ was changed; pass what fit "
+            "saw, or a larger max_gap."
         )
     raise ValueError(
         f"max_gap is {max_gap:g}, and the gap of the model is {found:.2g} with all its weights; "
