@@ -139,11 +139,11 @@ def tables(results: Sequence[Result]) -> dict[str, Table | str]:
     }  # fmt: skip
 
 
-def refused(results: Sequence[Result]) -> str:
+def refused(results: Sequence[Result]) -> Table | str:
     """Which sets have classes of fewer rows than folds, in a sentence."""
     names = dict.fromkeys(str(r.case.data["name"]) for r in results if r["refused"])
     if not names:
-        return "Five folds were refused for no set."
+        return Table(("set",), [])
     return f"Five folds are refused for {', '.join(names)}: some class has fewer than five rows."
 
 
