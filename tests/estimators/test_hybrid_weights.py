@@ -67,8 +67,11 @@ def test_a_memory_limit_takes_lists_where_an_array_is_too_large(words):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         model.densify()
-    with pytest.raises(ValueError, match=r"^W takes 1\.5 MiB, more than memory_limit=1000, and "
-                       r"lists are not for lee_lin_wahba, whose classes share a part of W; raise"):
+    with pytest.raises(
+        ValueError,
+        match=r"^W takes 1\.5 MiB, more than memory_limit=1000, and "
+        r"lists are not for lee_lin_wahba, whose classes share a part of W; raise",
+    ):
         svm(formulation="llw", memory_limit=1000).fit(X, few)
     hybrid = svm(solver_options={"weights": "hybrid"})
     with pytest.raises(ValueError, match=r"'hybrid', which is not for dense rows; leave it out"):
