@@ -87,7 +87,7 @@ class LinearMCSVC(
         longest. For Crammer-Singer and Weston-Watkins.
     probability : bool
         Whether the model has `predict_proba`. A fifth of the rows is then left out of one more fit
-        to 30 times the gap (of fewer than 10,000 rows several fifths, in turn): `temperature_`.
+        to 30 times the gap (of fewer than 25,000 rows several fifths, in turn): `temperature_`.
     standardize : bool or "scale"
         Train on columns of mean 0 and variance 1 (weighted by `sample_weight`), as if a
         StandardScaler came first, but without making sparse rows dense; "scale" leaves the means.

@@ -78,10 +78,12 @@ def splitting_pays(n: int, d: int, k: int, scale: RowScale | None) -> str | None
     return f"dense rows that are not centred (their mean makes up {share:.0%} of their squares)"
 
 
-def refuses_hybrid(is_sparse: bool, formulation: str) -> str | None:
+def refuses_hybrid(is_sparse: bool, is_centred: bool, formulation: str) -> str | None:
     """What a hybrid W is not for; None where it can be."""
     if not is_sparse:
-        return "rows that are dense, or centred"
+        return "dense rows"
+    if is_centred:
+        return "standardize=True (standardize='scale' leaves zeros zero)"
     if FORMULATIONS[formulation].columns_sum_to_zero:
         return f"{formulation}, whose classes share a part of W"
     return None
@@ -232,7 +234,7 @@ def make_plan(
     by_newton = chosen == "splitting"
     # Without an intercept each row of one-vs-rest pushes down nearly all classes by itself.
     form = FORMULATIONS[formulation]
-    refused = refuses_hybrid(is_sparse and not is_centred, formulation)
+    refused = refuses_hybrid(is_sparse, is_centred, formulation)
     if by_newton:
         refused = "solver='splitting'"
     dense_bytes = (d + 1) * k * np.dtype(dtype).itemsize

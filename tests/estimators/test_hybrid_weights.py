@@ -67,11 +67,17 @@ def test_a_memory_limit_takes_lists_where_an_array_is_too_large(words):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         model.densify()
-    with pytest.raises(ValueError, match=r"^W takes 1\.5 MiB, more than memory_limit=1000, and "
-                       r"lists are not for lee_lin_wahba, whose classes share a part of W; raise"):
+    with pytest.raises(
+        ValueError,
+        match=r"^W takes 1\.5 MiB, more than memory_limit=1000, and "
+        r"lists are not for lee_lin_wahba, whose classes share a part of W; raise",
+    ):
         svm(formulation="llw", memory_limit=1000).fit(X, few)
-    with pytest.raises(ValueError, match=r"'hybrid', which is not for rows that are dense, or"):
-        svm(solver_options={"weights": "hybrid"}).fit(X.toarray(), few)
+    hybrid = svm(solver_options={"weights": "hybrid"})
+    with pytest.raises(ValueError, match=r"'hybrid', which is not for dense rows; leave it out"):
+        hybrid.fit(X.toarray(), few)
+    with pytest.raises(ValueError, match=r"not for standardize=True \(standardize='scale' leaves"):
+        hybrid.set_params(standardize=True).fit(X, few)
     with pytest.raises(MemoryError, match="more than memory_limit=50000; raise memory_limit"):
         svm(memory_limit=50_000).fit(X, few)
 
