@@ -328,27 +328,6 @@ def count_classes(W):
 
 
 @kernel
-def list_by_class(W, indptr, features, values):
-    """Write the weights that are not zero class by class, features ascending: a CSC (d, k)."""
-    place = indptr[:-1].copy()
-    for j in range(W.size.size):
-        if W.size[j] == DENSE:
-            for m in range(W.dense.shape[1]):
-                value = W.dense[W.start[j], m]
-                if value != 0:
-                    features[place[m]] = j
-                    values[place[m]] = value
-                    place[m] += 1
-        else:
-            for t in range(W.start[j], W.start[j] + W.size[j]):
-                m = W.classes[t]
-                if W.values[t] != 0:
-                    features[place[m]] = j
-                    values[place[m]] = W.values[t]
-                    place[m] += 1
-
-
-@kernel
 def put_classes(W, m, indptr, features, values):
     """Put the columns m.. of a CSC (d, k) into W until there may be no room; returns the next."""
     while m < indptr.size - 1:
