@@ -130,9 +130,10 @@ def tables(results: Sequence[Result]) -> dict[str, Table | str]:
     ours = [r for r in results if r.case.method == "extreme:fit"]
     asked = [r for r in ours if "solver_options" in r.case.params]
     return {
-        "fits": fits([r for r in ours if r not in asked]),
+        "fits": fits([r for r in ours if r not in asked and r.case.params["formulation"] != "ovr"]),
         "others": others([r for r in results if r.case.data["name"] == PACKAGES["name"]]),
         "layouts": layouts(asked),
+        "losses": losses(ours),
         "predict": predictions([r for r in ours if r["weights"] == "hybrid"]),
     }
 
@@ -193,6 +194,27 @@ def layouts(results: Sequence[Result]) -> Table:
     return Table(heads, rows)
 
 
+def losses(results: Sequence[Result]) -> Table:
+    """One-vs-rest beside Crammer-Singer by lists."""
+    heads = (
+        "set", "classes", "CS, CPU s", "OVR", "OVR over CS", "CS, epochs", "OVR", "CS, peak MB",
+        "OVR", "CS, best class right", "OVR",
+    )  # fmt: skip
+    found: dict[str, dict[str, Result]] = {}
+    for r in best(results, "cpu_seconds"):
+        if r.case.params.get("solver_options") != {"weights": "dense"}:
+            found.setdefault(str(r.case.data), {})[r.case.params["formulation"]] = r
+    rows = []
+    for sides in found.values():
+        if "ovr" in sides:
+            pair = sides.get("cs"), sides["ovr"]
+            cells = [f(r, *how) for f, *how in CELLS for r in pair]
+            ratios = ratio(pair[1], pair[0], "cpu_seconds")
+            data = sides["ovr"].case.data
+            rows.append([str(data["name"]), number(pair[1], "k"), *cells[:2], ratios, *cells[2:]])
+    return Table(heads, rows)
+
+
 def predictions(results: Sequence[Result]) -> Table:
     heads = (
         "set, loss", "classes", "rows", "by lists, rows a second", "by an array",
@@ -220,6 +242,12 @@ def array_size(result: Result) -> str:
     return f"{4 * result['k'] * result['d'] / MB:,.0f}"
 
 
-def percent(result: Result, name: str) -> str:
-    value = result[name]
+def percent(result: Result | None, name: str) -> str:
+    value = None if result is None else result[name]
     return "-" if value is None else f"{100 * value:.3g}%"
+
+
+#: What the table of losses shows of both.
+CELLS: tuple[Any, ...] = (
+    (number, "cpu_seconds"), (number, "epochs"), (number, "peak_bytes", MB), (percent, "accuracy"),
+)  # fmt: skip

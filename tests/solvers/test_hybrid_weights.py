@@ -11,7 +11,13 @@ from solvers.small import make_run
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.formulations.margins import EQUAL, MarginTable
-from dask_mcsvm.solvers.kernels.hybrid_weights import DENSE, ROWS, clear_weights
+from dask_mcsvm.solvers.kernels.hybrid_weights import (
+    DENSE,
+    ROWS,
+    clear_weights,
+    note_next,
+    noted_next,
+)
 from dask_mcsvm.solvers.kernels.jit import kernel
 from dask_mcsvm.solvers.kernels.rows import (
     as_rows,
@@ -20,6 +26,7 @@ from dask_mcsvm.solvers.kernels.rows import (
     row_scores_of,
     row_update,
 )
+from dask_mcsvm.solvers.sdm import hybrid as hybrid_module
 from dask_mcsvm.solvers.sdm import initial_duals, run
 from dask_mcsvm.solvers.sdm.hybrid import HybridWeights
 from dask_mcsvm.solvers.sparse_weights import SparseWeights
@@ -40,6 +47,16 @@ def add_to_list(rows, i, W, tau, classes, delta):
 def scores_of(rows, i, W, tau, classes, s, some):
     row_scores(rows, i, W, tau, s)
     row_scores_of(rows, i, W, tau, classes, classes.size, some)
+
+
+@kernel
+def note(classes, at, block):
+    note_next(classes, at, block)
+
+
+@kernel
+def noted(classes, at):
+    return noted_next(classes, at)
 
 
 def as_array(weights):
@@ -79,13 +96,22 @@ def costs(k):
     return MarginTable(cost)
 
 
+@pytest.fixture(params=[np.uint16, np.int32], ids=["short", "long"])
+def numbers(request, monkeypatch):
+    """The type of the classes' numbers, which follows from how many they are."""
+    if request.param is np.int32:
+        monkeypatch.setattr(hybrid_module, "SHORT_CLASSES", 50)
+    return request.param
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_updates_and_scores_are_those_of_an_array(dtype):
+def test_updates_and_scores_are_those_of_an_array(dtype, numbers):
     rng = np.random.default_rng(0)
     d, k, tau = 40, 90, np.dtype(dtype).type(0.5)
     X = sp.random_array((30, d), density=0.3, format="csr", rng=rng, dtype=dtype)
     rows, longest = as_rows(X), int(np.diff(X.indptr).max())
     hybrid = HybridWeights(d, k, np.dtype(dtype), longest)
+    assert hybrid.lists.classes.dtype == numbers
     W, stops = np.zeros((d + 1, k)), 0
     exact = np.hstack([X.toarray(), np.full((30, 1), tau)]).astype(np.float64)
     for step in range(300):
@@ -114,7 +140,7 @@ def test_updates_and_scores_are_those_of_an_array(dtype):
     np.testing.assert_array_equal(unlisted(again), found)
 
 
-def test_blocks_that_lists_leave_are_used_again():
+def test_blocks_that_lists_leave_are_used_again(numbers):
     k, d = 800, 64
     X = sp.csr_array(np.eye(d, dtype=np.float32))
     rows, hybrid = as_rows(X), HybridWeights(d, k, np.dtype("float32"), 1)
@@ -123,12 +149,21 @@ def test_blocks_that_lists_leave_are_used_again():
         for i in range(d):
             while not add_to_list(rows, i, hybrid.lists, tau, np.array([m], np.int32), one):
                 hybrid.make_room()
+    assert hybrid.lists.classes.dtype == numbers
     assert hybrid.lists.room.min() == 64
     assert (hybrid.lists.size == 64).all()
     assert hybrid.lists.classes.size < 1.6 * 64 * d  # 2.1 where they are not
     for i in range(d):
         start = hybrid.lists.start[i]
         assert hybrid.lists.classes[start : start + 64].tolist() == list(range(64))
+
+
+@pytest.mark.parametrize("block", [-1, 0, 1, 2**16 - 2, 2**16 - 1, 2**16, 2**31])
+def test_a_block_is_noted_in_two_classes(block):
+    classes = np.zeros(8, np.uint16)
+    note(classes, 3, block)
+    assert noted(classes, 3) == block
+    assert not classes[5:].any()
 
 
 @pytest.mark.parametrize(

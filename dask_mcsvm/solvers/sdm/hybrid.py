@@ -31,6 +31,8 @@ from dask_mcsvm.solvers.sparse_weights import SparseWeights
 #: A feature of more than k / SHARE classes has a dense row. Memory would have it at k / 2; what
 #: decides is that a weight of a list takes as long as several of a dense row.
 SHARE = 8
+#: So many classes have numbers of 16 bits, of which lists are a quarter shorter.
+SHORT_CLASSES = 2**16
 #: Pools grow by this share of themselves. They are moved by the system without a copy where it can.
 GROWTH = 8
 #: Lists are moved together instead where holes between them take this share of their pools.
@@ -49,8 +51,9 @@ class HybridWeights:
         """For rows of at most ``longest`` nonzeros, within a ``limit`` of bytes."""
         self.limit = limit
         record = np.zeros(d, [("start", "i8"), ("size", "i4"), ("room", "i4")])
+        classes = np.empty(0, np.uint16 if k <= SHORT_CLASSES else np.int32)
         self.lists = Hybrid(
-            record["start"], record["size"], record["room"], np.empty(0, np.int32),
+            record["start"], record["size"], record["room"], classes,
             np.empty(0, dtype), np.zeros((1, k), dtype), np.zeros(5, np.int64),
             np.full(ROOMS, -1), max(1, k // SHARE), *working_space(longest, k, dtype),
         )  # fmt: skip
