@@ -35,6 +35,9 @@ HYBRID_CLASSES = 512
 #: ... where its weights, so many times the nonzeros of the rows (5 to 8 of 900 to 10,000 classes),
 #: fill no more than this share of an array.
 WEIGHTS_PER_NONZERO, HYBRID_DENSITY = 7, 1 / 8
+#: Of an array larger than this less is known, and it has more to lose: with hundreds of rows a class
+#: there may be half a weight for a nonzero, and features that do fill become rows of an array.
+LARGE_ARRAY = 2**30
 #: What a visit of sdm costs, each nonzero of its row, and each of these for every class; a score in
 #: a pass of splitting, each value of a dense or a sparse row for every class, and an entry of a
 #: matrix. Nanoseconds, of which only ratios are used: an epoch visits few classes of a row where
@@ -113,7 +116,7 @@ def choose_weights(
         return "hybrid", f"as an array {size}, more than memory_limit"
     if refused is None and k >= HYBRID_CLASSES and not is_full:
         density = min(1.0, WEIGHTS_PER_NONZERO * nnz / (d * k))
-        if density <= HYBRID_DENSITY:
+        if density <= HYBRID_DENSITY or dense_bytes > LARGE_ARRAY:
             return "hybrid", f"{size} as an array"
     return "dense", size
 

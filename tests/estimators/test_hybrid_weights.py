@@ -55,6 +55,15 @@ def test_auto_takes_lists_for_sparse_rows_and_many_classes_and_says_so(words, ca
     capsys.readouterr()
 
 
+def test_auto_takes_lists_for_a_large_w_however_many_rows_there_are(words, monkeypatch):
+    """Rows enough to fill it by the rule of thumb, which a large array has more to lose by."""
+    X, y = words
+    many = sp.vstack([X[:, :600]] * 12, format="csr"), np.tile(y, 12)
+    assert "W of lists" not in svm().explain(*many)
+    monkeypatch.setattr("dask_mcsvm.training.plan.LARGE_ARRAY", 4 * 601 * K - 1)
+    assert "W of lists" in svm().explain(*many)
+
+
 def test_a_memory_limit_takes_lists_where_an_array_is_too_large(words):
     X, y = words
     few = np.unique(y, return_inverse=True)[1] % 200
