@@ -16,7 +16,8 @@ PAGES_ROWS = (40_000, 100_000, 400_000)
 QUICK = {"name": "generated pages", "n": 1_500, "d": 16_000, "k": 600, "test": 200}
 #: To compile by: rows of the same types, classes enough for lists.
 SMALL = {"name": "generated pages", "n": 1_200, "d": 13_000, "k": 600, "test": 0}
-PACKAGES = {"name": "debfiles by package", "parts": 8}
+PACKAGES = {"name": "debfiles by package", "parts": 2}
+MORE = {"name": "debfiles by package", "parts": 8}
 #: LIBLINEAR keeps d·k float64 weights, and 12 bytes for each row and class: together 6 GB.
 FEWER = {"name": "debfiles by package", "parts": 2, "classes": 2_000, "rows": 75_000}
 LISTED = ("wordnet_hyper", "naics_index", "onet_titles")
@@ -38,6 +39,7 @@ def cases(quick: bool) -> Iterator[Case]:
         yield peer_of(PACKAGES, PECOS, "libpecos")
         yield fit_of(FEWER, "cs")
         yield peer_of(FEWER, LIBLINEAR, "liblinear-multicore")
+        yield fit_of(MORE, "cs")
     sets = [QUICK] if quick else [{"name": name} for name in LISTED]
     for data in sets:
         for repeat in range(REPEATS):
