@@ -35,8 +35,8 @@ HYBRID_CLASSES = 512
 #: ... where its weights, so many times the nonzeros of the rows (5 to 8 of 900 to 10,000 classes),
 #: fill no more than this share of an array.
 WEIGHTS_PER_NONZERO, HYBRID_DENSITY = 7, 1 / 8
-#: Of an array larger than this less is known, and it has more to lose: with hundreds of rows a class
-#: there may be half a weight for a nonzero, and features that do fill become rows of an array.
+#: Of an array larger than this less is known, and it has more to lose: with hundreds of rows a
+#: class there may be half a weight for a nonzero, and features that do fill become dense rows.
 LARGE_ARRAY = 2**30
 #: What a visit of sdm costs, each nonzero of its row, and each of these for every class; a score in
 #: a pass of splitting, each value of a dense or a sparse row for every class, and an entry of a
