@@ -294,8 +294,7 @@ def add_list(typing, classes, values, start, size, x, s):
     def generate(context, builder, signature, args):
         arrays = (context.make_array(signature.args[n]) for n in (0, 1, 5))
         listed, stored, out = (
-            make(context, builder, value=args[n])
-            for make, n in zip(arrays, (0, 1, 5), strict=True)
+            make(context, builder, value=args[n]) for make, n in zip(arrays, (0, 1, 5), strict=True)
         )
         start, size, x = args[2:5]
         word, real = size.type, context.get_value_type(s.dtype)
