@@ -120,7 +120,8 @@ class LinearMCSVC(
         A dataset with "auto", "shards" (one lane) or "early_shrink" is read by this process, also
         if there is a client, and this is how many bytes it may use beyond what it holds. On Dask:
         rows stay in the workers' memory between epochs only if they take less than 0.4 of it, and
-        a larger W is cut into groups of classes that never meet in one process, `coef_` included.
+        a larger W is cut into groups of classes that never meet in one process, `coef_` included,
+        or refused (Crammer-Singer, or "shards").
         Of rows in memory it is how many bytes W may take while it is trained: where an array is
         larger, sparse rows get a W of lists, and what still does not fit is an error.
     solver_options : dict or None

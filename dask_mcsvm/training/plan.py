@@ -35,6 +35,9 @@ HYBRID_CLASSES = 512
 #: ... where its weights, so many times the nonzeros of the rows (5 to 8 of 900 to 10,000 classes),
 #: fill no more than this share of an array.
 WEIGHTS_PER_NONZERO, HYBRID_DENSITY = 7, 1 / 8
+#: Of an array larger than this less is known, and it has more to lose: with hundreds of rows a
+#: class there may be half a weight for a nonzero, and features that do fill become dense rows.
+LARGE_ARRAY = 2**30
 #: Threads visit rows where an epoch makes so many multiply-adds, a twentieth of a second: with
 #: less they wait for each other. Each has a W of its own; together these take no more than so many
 #: bytes, but two may.
@@ -134,7 +137,7 @@ def choose_weights(
         return "hybrid", f"as an array {size}, more than memory_limit"
     if refused is None and k >= HYBRID_CLASSES and not is_full:
         density = min(1.0, WEIGHTS_PER_NONZERO * nnz / (d * k))
-        if density <= HYBRID_DENSITY:
+        if density <= HYBRID_DENSITY or dense_bytes > LARGE_ARRAY:
             return "hybrid", f"{size} as an array"
     return "dense", size
 

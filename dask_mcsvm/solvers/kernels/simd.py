@@ -278,8 +278,7 @@ def add_list(typing, classes, values, start, size, x, s):
     def generate(context, builder, signature, args):
         arrays = (context.make_array(signature.args[n]) for n in (0, 1, 5))
         listed, stored, out = (
-            make(context, builder, value=args[n])
-            for make, n in zip(arrays, (0, 1, 5), strict=True)
+            make(context, builder, value=args[n]) for make, n in zip(arrays, (0, 1, 5), strict=True)
         )
         start, size, x = args[2:5]
         word, real = size.type, context.get_value_type(s.dtype)
@@ -318,11 +317,14 @@ def find_in_list(typing, classes, start, size, m):
     def generate(context, builder, signature, args):
         listed = context.make_array(classes)(context, builder, value=args[0])
         start, size, m = args[1:]
-        word, number = size.type, ir.IntType(32)
+        word, number = size.type, context.get_value_type(classes.dtype)
         vector = ir.VectorType(number, LANES)
         anything = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(anything, m, number(0))
-        wanted = builder.shuffle_vector(first, anything, ir.Constant(vector, [0] * LANES))
+        if number != m.type:
+            m = builder.trunc(m, number)
+        first = builder.insert_element(anything, m, ir.IntType(32)(0))
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        wanted = builder.shuffle_vector(first, anything, everywhere)
         place = cgutils.alloca_once_value(builder, word(-1))
         whole = builder.ashr(builder.add(size, word(LANES - 1)), word(3))
         count = ir.FunctionType(ir.IntType(LANES), [ir.IntType(LANES), ir.IntType(1)])
@@ -330,7 +332,8 @@ def find_in_list(typing, classes, start, size, m):
         with cgutils.for_range(builder, whole) as loop:
             at = builder.shl(loop.index, word(3))
             where = builder.gep(listed.data, [builder.add(start, at)])
-            found = builder.load(builder.bitcast(where, vector.as_pointer()), align=4)
+            size_of = context.get_abi_sizeof(number)
+            found = builder.load(builder.bitcast(where, vector.as_pointer()), align=size_of)
             same = builder.bitcast(builder.icmp_signed("==", found, wanted), ir.IntType(LANES))
             with builder.if_then(builder.icmp_signed("!=", same, same.type(0))):
                 bit = builder.call(first_bit, [same, ir.IntType(1)(1)])

@@ -181,8 +181,13 @@ class SequentialDual:
         return self.hybrid.dense if self.hybrid else self.all_W[0]
 
     def weights(self) -> Any:
-        """W as the certificate left it, (d + 1, k); no array of it is made where it is hybrid."""
-        return self.hybrid.weights() if self.hybrid else self.W
+        """W as the certificate left it, (d + 1, k), at the end of the run.
+
+        No array of it is made where it is hybrid, and its lists are given up.
+        """
+        if self.hybrid is None:
+            return self.W
+        return self.hybrid.give_weights(self.loss, self.data, self.C, self.alpha, self.scratches[0])
 
     @property
     def alpha(self) -> np.ndarray | SparseAlpha:
