@@ -57,17 +57,22 @@ class Meter:
 
     def __init__(self, total: int, unit: str = "rows") -> None:
         self.total, self.unit, self.done = total, unit, 0.0
-        self._begun = self._said = time.perf_counter()
+        self._said = time.perf_counter()
+        self._first: tuple[float, float] | None = None
 
     def add(self, done: float) -> None:
         """So many units more are done."""
         self.done += done
         now = time.perf_counter()
+        # The pace is that after the first call, before which kernels may have been compiled.
+        begun, before = self._first = self._first or (now, self.done)
         if now - self._said < LINE_SECONDS:
             return
-        self._said, speed = now, self.done / (now - self._begun)
-        left = duration((self.total - self.done) / speed) if speed > 0 else "some time"
-        text = f"{self.done:,.0f} of {self.total:,} {self.unit}, about {left} left in this pass"
+        self._said, more = now, self.done - before
+        text = f"{self.done:,.0f} of {self.total:,} {self.unit}"
+        if more > 0:
+            left = duration((self.total - self.done) * (now - begun) / more)
+            text += f", about {left} left in this pass"
         logger.info("  %s", text)
         for listener in _listeners.get():
             listener(text)

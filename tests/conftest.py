@@ -4,6 +4,7 @@ And the order in which workers take files.
 """
 
 import os
+import signal
 import tempfile
 from hashlib import sha256
 from importlib.util import find_spec
@@ -37,6 +38,10 @@ def _numba_cache() -> Path:
 
 
 os.environ["NUMBA_CACHE_DIR"] = str(_numba_cache())  # read once, when numba is imported
+
+# A shell's job in the background ignores Ctrl-C, and so would the commands that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first example pays for compilation, so no deadline; the same examples on every run, so that
 # a red build stays red until it is mended.

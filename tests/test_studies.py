@@ -188,6 +188,53 @@ def test_debfiles_are_the_first_training_rows_in_the_order_of_the_parts(folder: 
         load(spec | {"rows": 13}, places)
 
 
+def test_every_tenth_row_of_a_package_is_a_test_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness import data
+    from harness.data import Places, checksum, load
+
+    monkeypatch.setattr(data, "PACKAGE_ROWS", 9)
+    rng = np.random.default_rng(0)
+    for number in range(3):  # packages 0..3 have 4, 10, 15 and 31 rows of the first two parts
+        y = np.repeat([0, 1, 2, 3], [2, 5, 8 - number, 15 + number])[rng.permutation(30)]
+        X = sp.csr_array(np.arange(30.0)[:, None] + 100 * number + np.zeros((30, 2)))
+        np.savez(
+            tmp_path / f"part-00{number}.npz", data=X.data, indices=X.indices, indptr=X.indptr,
+            shape=X.shape, y_section=y, y_package=y, test=y == 2,
+        )  # fmt: skip
+    places, spec = Places(None, str(tmp_path)), {"name": "debfiles by package", "parts": 2}
+    found = load(spec, places, test=True)
+    assert np.bincount(found.y).tolist() == [9, 14, 28]
+    assert found.test is not None
+    assert np.bincount(found.test[1]).tolist() == [1, 1, 3]
+    both = sp.vstack([found.X, found.test[0]]).toarray()[:, 0]
+    assert len(set(both)) == 56
+    few = load(spec | {"classes": 2, "rows": 20}, places, test=True)
+    assert (few.y.size, few.k, np.bincount(few.test[1]).tolist()) == (20, 2, [1, 3])
+    assert checksum(spec, places) != checksum(spec | {"parts": 1}, places)
+
+
+def test_generated_pages_are_as_they_are_said_to_be() -> None:
+    from harness.data import Places, load
+
+    spec = {"name": "generated pages", "n": 20_000, "d": 30_000, "k": 900, "test": 100}
+    data, again = (load(spec, Places(), test=True) for _ in range(2))
+    assert (data.X != again.X).nnz == 0
+    assert data.test is not None
+    assert (data.X.shape, data.test[0].shape, data.k) == ((20_000, 30_000), (100, 30_000), 900)
+    assert 90 < data.nnz / 20_000 < 110
+    assert data.X.indices.dtype == data.X.indptr.dtype == np.int32
+    np.testing.assert_allclose(data.X.power(2).sum(axis=1), 1, rtol=1e-5)
+    sizes = np.sort(np.bincount(data.y))[::-1]
+    assert 1.6 < sizes[0] / sizes[1] < 2.4  # Zipf
+    own = np.bincount(data.X[data.y == np.bincount(data.y).argmax()].indices, minlength=30_000)
+    everywhere = np.bincount(data.X.indices, minlength=30_000)
+    share = own / sizes[0]
+    typical = np.flatnonzero((share > 0.7) & (everywhere < 0.5 * 20_000))
+    assert 5 <= typical.size <= 10
+
+
 def test_a_checksum_is_that_of_the_files_read(folder: Path) -> None:
     from harness.data import Places, checksum
 
@@ -285,14 +332,13 @@ PAPERS = [
     ("papers", TOY + "_alrajeh:fit, tau=1.0, scale=none, method=shrink", "mismatch"),
     ("objective", TOY + "objective:both, epsilon=0.1", "target"),
     ("peers", TOY + "peers:peer, C=1.0, peer=Crammer-Singer, validate=True", "accuracy"),
+    ("extreme", "generated pages, 1500, 16000, 600, 200, extreme:fit, formulation=ww", "density"),
 ]
 
 
 @pytest.mark.scripts
 @pytest.mark.parametrize(("study", "only", "found"), PAPERS)
-def test_cases_of_the_papers_run_at_toy_size(
-    study: str, only: str, found: str, tmp_path: Path
-) -> None:
+def test_cases_run_at_toy_size(study: str, only: str, found: str, tmp_path: Path) -> None:
     done = command(study, "--only", only, results=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = (tmp_path / f"{study}.quick.jsonl").read_text("utf-8").splitlines()

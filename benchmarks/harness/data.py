@@ -7,7 +7,10 @@ same for test. debfiles is a folder of ``part-*.npz``: CSR rows (data, indices, 
 
 A case names its rows by a dict: "name"; "rows", how many of them (of debfiles the first ones, of a
 set some spread over its file, since files are often sorted by class); "labels" of debfiles; and of
-"generated" rows the fields of a `Recipe`, with "parts" if they are made part by part.
+"generated" rows the fields of a `Recipe`, with "parts" if they are made part by part. "generated
+pages" have n, d and k, and how many rows to "test". "debfiles by package" are all rows of the first
+"parts", whose own test rows would be of packages never seen: every tenth row of a package is one
+here. "classes" limits the packages to the largest ones, "rows" takes some rows of these.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .generate import Recipe, text_like
+from .generate import Pages, Recipe, page_like, text_like
 
 Spec = dict[str, Any]
 Rows = tuple[Any, np.ndarray]
 GENERATED, DEBFILES = "generated", "debfiles"
+#: Generated rows of thousands of classes; rows of debfiles by package, split within packages.
+PAGES, PACKAGES = "generated pages", "debfiles by package"
 
 
 class UnknownDatasetError(ValueError):
@@ -44,9 +49,9 @@ class Places:
 
     def files(self, name: str) -> list[Path]:
         """The files of a set; an error says what is missing and what to type."""
-        if name == GENERATED:
+        if name in (GENERATED, PAGES):
             return []
-        if name == DEBFILES:
+        if name in (DEBFILES, PACKAGES):
             place = self.debfiles or (self.folder and f"{self.folder}/debfiles")
             found = sorted(Path(place).glob("part-*.npz")) if place else []
             wanted, option = f"part-*.npz in {place}", "--debfiles DIR"
@@ -98,6 +103,13 @@ def load(spec: Spec, places: Places, *, test: bool = False) -> Dataset:
             spec = spec | {"parts": 1}
         parts = [make_part(spec, p) for p in range(spec.get("parts", 1))]
         tested = make_part(spec, len(parts)) if test else None
+    elif name == PAGES:
+        n = spec["n"]
+        X, y = page_like(Pages(n + spec["test"], spec["d"], spec["k"]))
+        parts, tested = [(X[:n], y[:n])], (X[n:], y[n:])
+    elif name == PACKAGES:
+        rows, tested = packages(spec, places)
+        parts = [rows]
     elif name == DEBFILES:
         files = _first_parts(spec, places)
         parts = [read_part(path, spec["labels"], rows) for path, rows in files]
@@ -134,9 +146,11 @@ def lazy(spec: Spec, places: Places, chunks: int) -> tuple[Any, Any]:
 
 def checksum(spec: Spec, places: Places) -> str:
     """Of the files that hold the rows; generated rows have none."""
-    if spec["name"] == GENERATED:
+    if spec["name"] in (GENERATED, PAGES):
         return GENERATED
-    if spec["name"] == DEBFILES:
+    if spec["name"] == PACKAGES:
+        files = places.files(PACKAGES)[: spec["parts"]]
+    elif spec["name"] == DEBFILES:
         files = [path for path, _ in _first_parts(spec, places)]
     else:
         files = places.files(spec["name"])
@@ -180,6 +194,32 @@ def read_part(path: Path, labels: str, rows: int | None, *, test: bool = False) 
         X = sp.csr_array((part["data"], part["indices"], part["indptr"]), shape=shape)
         kept = np.flatnonzero(part["test"] == test)[:rows]
         return X[kept].astype(np.float32, copy=False), part[f"y_{labels}"][kept]
+
+
+#: Training rows that a package has at least.
+PACKAGE_ROWS = 50
+
+
+def packages(spec: Spec, places: Places) -> tuple[Rows, Rows]:
+    """Training and test rows of the packages that have enough of them."""
+    files = places.files(PACKAGES)[: spec["parts"]]
+    read = [read_part(path, "package", None, test=test) for path in files for test in (False, True)]
+    X, y = _joined(read)
+    order = np.argsort(y, kind="stable")
+    starts = np.cumsum(np.bincount(y)) - np.bincount(y)
+    number = np.empty(y.size, np.int64)  # of a row among those of its package
+    number[order] = np.arange(y.size) - starts[y[order]]
+    is_test = number % 10 == 9
+    sizes = np.bincount(y[~is_test], minlength=starts.size)
+    kept = np.flatnonzero(sizes >= PACKAGE_ROWS)
+    kept = np.sort(kept[np.argsort(-sizes[kept], kind="stable")][: spec.get("classes")])
+    codes = np.full(starts.size, -1, np.int32)
+    codes[kept] = np.arange(kept.size, dtype=np.int32)
+    y = codes[y]
+    train, test = (np.flatnonzero((y >= 0) & (is_test == wanted)) for wanted in (False, True))
+    if "rows" in spec:  # parts are in random order already, but the two halves of each are not
+        train = np.sort(np.random.default_rng(0).permutation(train)[: spec["rows"]])
+    return (X[train], y[train]), (X[test], y[test])
 
 
 def make_part(spec: Spec, part: int) -> Rows:

@@ -16,6 +16,7 @@ from typing import Any
 from .measure import Stopwatch, Watch, forget_peak, resident_bytes  # isort: skip, before numba
 
 import numpy as np
+import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from dask_mcsvm import LinearMCSVC
@@ -74,10 +75,16 @@ def facts(model: LinearMCSVC) -> Found:
         "status": OVER if model.stop_ == "callback" else DONE,
         "epochs": history[-1]["epoch"], "gap": model.gap_, "objective": model.primal_,
         "dual": model.dual_, "stop": model.stop_, "solver": model.solver_,
-        "k": model.classes_.size, "model_bytes": sum(int(array.nbytes) for array in arrays),
+        "k": model.classes_.size, "model_bytes": sum(map(bytes_of, arrays)),
         "density": model.density_, "plan": str(model.plan_),
         "history": [[_short(record[name]) for name in HISTORY] for record in history],
     }  # fmt: skip
+
+
+def bytes_of(array: Any) -> int:
+    """Of an array, or of a CSR's three."""
+    parts = (array.data, array.indices, array.indptr) if sp.issparse(array) else (array,)
+    return sum(int(part.nbytes) for part in parts)
 
 
 HISTORY = ("epoch", "seconds", "estimate", "gap", "certified", "certify_seconds")

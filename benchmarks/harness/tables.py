@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .case import DONE, FAILED, OVER, Result
 
@@ -74,7 +74,7 @@ def markdown(study: str, table: Table | str, results: Sequence[Result]) -> str:
 
 def _source(study: str, results: Sequence[Result]) -> str:
     told = [result.environment for result in results]
-    cpus = sorted({f"{env['usable_cores']} cores of {env['cpu']}" for env in told})
+    cpus = sorted({f"{cores_of(env)} of {env['cpu']}" for env in told})
     commits = sorted({str(env["commit"]) for env in told})
     days = sorted({env["date"][:10] for env in told})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
@@ -84,9 +84,15 @@ def _source(study: str, results: Sequence[Result]) -> str:
     )
 
 
+def cores_of(env: dict[str, Any]) -> str:
+    """How many cores a measurement had."""
+    return f"{env['usable_cores']} core{'s' * (env['usable_cores'] != 1)}"
+
+
 def pages() -> list[Path]:
     """Where tables may stand."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    docs = ROOT / "docs"
+    return [ROOT / "README.md", *sorted(docs.glob("*.md")), *sorted(docs.glob("decisions/*.md"))]
 
 
 def write_places(study: str, texts: Mapping[str, str], page: Path) -> list[str]:

@@ -125,13 +125,26 @@ def tables(results: Sequence[Result]) -> dict[str, Table | str]:
         "CPU seconds",
     )  # fmt: skip
     fives = {set_of(r): r for r in reversed(results) if is_five(r)}
-    rows = [row(r, fives.get(set_of(r))) for r in results]
+    shown = [r for r in results if r.case.options["method"] != "dual"]
+    rows = [row(r, fives.get(set_of(r))) for r in shown if not r["refused"]]
     covered = [
         [set_of(r), *(f"{share:.1%}" for share in r["covered"])]
         for r in results if r.case.options["method"] == "here" and r["covered"]
     ]  # fmt: skip
     shares = [f"{share:.0%} answered" for share in COVERED]
-    return {"all": Table(heads, rows), "coverage": Table(("set", *shares), covered)}
+    duals = [row(r, fives.get(set_of(r))) for r in results if r.case.options["method"] == "dual"]
+    return {
+        "all": Table(heads, rows), "coverage": Table(("set", *shares), covered),
+        "dual": Table(heads, duals), "refused": refused(results),
+    }  # fmt: skip
+
+
+def refused(results: Sequence[Result]) -> Table | str:
+    """Which sets have classes of fewer rows than folds, in a sentence."""
+    names = dict.fromkeys(str(r.case.data["name"]) for r in results if r["refused"])
+    if not names:
+        return Table(("set",), [])
+    return f"Five folds are refused for {', '.join(names)}: some class has fewer than five rows."
 
 
 def is_five(result: Result) -> bool:
@@ -143,8 +156,6 @@ def is_five(result: Result) -> bool:
 
 def row(result: Result, five: Result | None) -> list[str]:
     name = f"{set_of(result)}, {result.case.options['method']}"
-    if result["refused"]:
-        return [name, "refused", *["-"] * 5]
     if result.status != DONE:
         return [name, *["-"] * 5, number(result, "cpu_seconds")]
     ratio = f"{result['log_loss'] / five['log_loss']:.3f}" if five else "-"

@@ -62,10 +62,11 @@ def demo(out: str | None, workers: int) -> None:
             f"Texts made up for this: {ROWS:,} rows of {FEATURES:,} features in {CLASSES} classes, "
             f"{size.n_blocks} chunks in {train}"
         )
-        click.echo(f"Trained by {workers} worker processes, to a relative gap of {TOL:g}.\n")
-        click.echo(HEAD)
+        click.echo(f"Trained by {workers} worker processes, to a relative gap of {TOL:g}.")
+        click.echo("Seconds of a first run include compiling; what is compiled is kept.\n")
         with own_cluster(workers) as client:
             note_dashboard(console, client)
+            click.echo(HEAD)
             models = [train_one(case, (train,), (test,), console) for case in CASES]
         train_digits(console)
         click.echo(f"\n{WHAT_IT_MEANS}\n")

@@ -24,6 +24,11 @@ DATA = click.argument("data", type=click.Path())
 @click.option("--output", "-o", default="-", help="Text file, a line per row; - is stdout.")
 @click.option("--top", default=1, show_default=True, help="Best classes per row, tab between them.")
 @click.option("--scores", is_flag=True, help="Write each class with its score, tab between them.")
+@click.option(
+    "--probabilities",
+    is_flag=True,
+    help="Write each class with its probability, of a model fitted with --probability.",
+)
 @place_options
 @click.option("--overwrite", is_flag=True, help="Replace a file there is.")
 @common
@@ -33,6 +38,7 @@ def predict(
     output: str,
     top: int,
     scores: bool,
+    probabilities: bool,
     scheduler: str | None,
     workers: int | None,
     overwrite: bool,
@@ -47,6 +53,8 @@ def predict(
     console = Console(as_json, quiet)
     if as_json and output == "-":
         raise Refused("--json and the predictions both want stdout; pass --output FILE.")
+    if scores and probabilities:
+        raise Refused("--scores and --probabilities are two answers; pass one of them.")
     with console.speaking():
         if output != "-":
             check_output(output, overwrite)
@@ -55,9 +63,12 @@ def predict(
         check_top(top, estimator)
         rows = 0
         ask, make = estimator.predict, label_lines
-        if scores or top > 1:
-            ask = estimator.decision_function
-            make = partial(ranked_lines, classes=estimator.classes_, top=top, scores=scores)
+        if scores or probabilities or top > 1:
+            valued = scores or probabilities
+            ask = (
+                probabilities_of(estimator, model) if probabilities else estimator.decision_function
+            )
+            make = partial(ranked_lines, classes=estimator.classes_, top=top, valued=valued)
         with running_on(console, scheduler, workers), written(output) as file:
             for lines in found_blocks(ask, dataset, scheduler, make):
                 file.writelines(line + "\n" for line in lines)
@@ -123,6 +134,15 @@ def check_top(top: int, estimator: Any) -> None:
         raise Refused(f"--top is {top}, and the model ranks {k} classes; pass 1 to {k}.")
 
 
+def probabilities_of(estimator: Any, path: str) -> Any:
+    """What to ask a model for probabilities, or a refusal of one that has none."""
+    if hasattr(estimator, "temperature_"):
+        return estimator.predict_proba
+    if hasattr(estimator, "plan_"):
+        raise Refused(f"{path} has no probabilities; fit it again with --probability.")
+    raise Refused(f"{path} is a model of LaRankSVC, which has no probabilities; pass --scores.")
+
+
 def load(path: str) -> Any:
     """The model at `path`, by the estimator that its file names."""
     import dask_mcsvm
@@ -183,14 +203,17 @@ def label_lines(found: Any) -> list[str]:
     return [printable(label) for label in found.tolist()]
 
 
-def ranked_lines(found: Any, *, classes: Any, top: int, scores: bool) -> list[str]:
-    """The best classes of each row, best first and of equals in their order, from its scores."""
+def ranked_lines(found: Any, *, classes: Any, top: int, valued: bool) -> list[str]:
+    """The best classes of each row, best first and of equals in their order.
+
+    From scores or probabilities, which stand behind their classes if they are `valued`.
+    """
     import numpy as np
 
     found = found if found.ndim == 2 else np.column_stack([-found, found])
     places = np.argsort(-found, axis=1, kind="stable")[:, :top]
     names = [[printable(label) for label in row] for row in classes[places].tolist()]
-    if scores:
+    if valued:
         values = np.take_along_axis(found, places, axis=1).tolist()
         names = [
             [text for name, value in zip(row, of, strict=True) for text in (name, f"{value:.6g}")]

@@ -26,12 +26,14 @@ IN_THE_SHELL = (
 )
 
 _OPTION = {flag.parameter: flag.option for flag in FLAGS}
+#: Parameters that may be True and whose options are no flags.
+_CHOSEN = {flag.parameter for flag in FLAGS if flag.kind is not bool}
 _ANY = "|".join(sorted(_OPTION, key=len, reverse=True))
 # A value ends with its quotes, or where the sentence goes on.
 _VALUE = r"(['\"])(?P<quoted>.*?)\2|(?P<plain>[^\s,;()]*[^\s,;().])"
 _ASSIGNED = re.compile(rf"(?<![\w-])({_ANY})=(?:True\b|{_VALUE})")
 _NAMED = re.compile(
-    rf"(^|; |: |raise |or |, |and )({_ANY})(?= is | has | holds | needs |,| or |;|$)"
+    rf"(^|; |: |raise |or |, |and )({_ANY})(?= is | has | holds | needs |,| or |;|\.?$)"
 )
 
 
@@ -44,6 +46,10 @@ def in_the_shell(text: str) -> str:
     '--C is -1; it must be a number above 0, for example --C 1.0.'
     >>> in_the_shell("solver='sdm' does not; use solver='auto' and resume=True.")
     '--solver sdm does not; use --solver auto and --resume.'
+    >>> in_the_shell("scale the rows of X, or type standardize=True.")
+    'scale the rows of X, or type --standardize yes.'
+    >>> in_the_shell("type dtype='float64', or raise tol.")
+    'type --dtype float64, or raise --tol.'
     """
     for python, shell in IN_THE_SHELL:
         text = text.replace(python, shell)
@@ -53,4 +59,6 @@ def in_the_shell(text: str) -> str:
 
 def _assigned(found: re.Match[str]) -> str:
     value = found["quoted"] or found["plain"]
+    if value is None and found[1] in _CHOSEN:
+        value = "yes"
     return _OPTION[found[1]] + (f" {value}" if value else "")

@@ -209,7 +209,7 @@ def pose_dask(
 ) -> Posed:
     """By graphs of tasks."""
     from dask_mcsvm.data.intake import dask_rows
-    from dask_mcsvm.training.dask_plan import make_dask_plan
+    from dask_mcsvm.training.dask_plan import make_dask_plan, refuse_large_model
     from dask_mcsvm.training.delayed import epoch_graph
     from dask_mcsvm.training.runner import find_runner
     from dask_mcsvm.training.runs.on_dask import DaskProblem, Keeping, train_on_dask
@@ -231,6 +231,7 @@ def pose_dask(
         scale=source.row_scale(settings.C), configured=settings.configured,
         scratch=settings.scratch,
     )  # fmt: skip
+    refuse_large_model(plan, runner.memory_of_each)
     keeping = Keeping(
         settings.checkpoint, settings.resume, settings.scratch, settings.memory_limit,
         settings.carry,

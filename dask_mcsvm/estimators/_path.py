@@ -153,7 +153,8 @@ def fit_lazy_path(
             folder = stack.enter_context(state_folder(settings.scratch, find_runner()))
             settings = replace(settings, carry=folder)
         for model in models:
-            own = replace(settings, C=model.C, last_C=costs[-1])
+            # Of constant columns the first fit tells.
+            own = replace(settings, C=model.C, last_C=costs[-1], told=model is not models[0])
             with fit_span(estimator, on_dask, "fit", f"C={model.C:g}"):
                 model._learn(pose(model, X, y, sample_weight, None, own), own)
     scores = None

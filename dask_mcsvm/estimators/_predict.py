@@ -21,6 +21,8 @@ IntArray = npt.NDArray[np.intp]
 BLOCK_BYTES = 32 * 2**20
 # So many best classes are kept in order while the others are looked at; more are sorted.
 LISTED_TOP = 64
+# So many weights of a sparse model are made into lists at a time.
+LISTED_WEIGHTS = 2**25
 
 
 class Scored:
@@ -149,13 +151,9 @@ def best_classes(
     X: Any, coef: Any, intercept: npt.NDArray[Any], formulation: str, top: int = 1
 ) -> IntArray:
     """Places of the `top` best classes of each row, best first, shape (n, top)."""
-    out = np.empty((X.shape[0], top), np.intp)
     if stays_listed(X, coef) and top <= LISTED_TOP:
-        model = listed_model(X, coef, intercept)
-        for rows in row_slices(X, coef):
-            block = some_rows(X, rows).astype(coef.dtype, copy=False)
-            out[rows] = model.best(block, top)
-        return out
+        return best_listed(X, coef, intercept, top)
+    out = np.empty((X.shape[0], top), np.intp)
     for rows, scores in score_blocks(X, coef, intercept):
         if scores.shape[1] == 2:
             second = two_class_decision(scores, formulation) > 0
@@ -165,6 +163,29 @@ def best_classes(
         else:
             out[rows] = top_places(scores, top)
     return out
+
+
+def best_listed(X: Any, coef: Any, intercept: npt.NDArray[Any], top: int) -> IntArray:
+    """The same by lists, which never hold more than a block of the classes a second time."""
+    from dask_mcsvm.solvers.listed_model import Best  # imports Numba
+
+    coef, best = sp.csr_array(coef), Best.of_none(X.shape[0], top, coef.dtype)
+    for classes in class_slices(coef):
+        model = listed_model(X, some_rows(coef, classes), intercept[classes])
+        for rows in row_slices(X, coef):
+            block = some_rows(X, rows).astype(coef.dtype, copy=False)
+            model.compare(block, classes.start, Best(best.scores[rows], best.places[rows]))
+    return best.places
+
+
+def class_slices(coef: Any) -> Iterator[slice]:
+    """Blocks of the classes of a CSR (k, d) of about `LISTED_WEIGHTS`."""
+    k, first = coef.shape[0], 0
+    while first < k:
+        most = int(coef.indptr[first]) + LISTED_WEIGHTS
+        last = max(first + 1, int(np.searchsorted(coef.indptr, most, "right")) - 1)
+        yield slice(first, last)
+        first = last
 
 
 def top_places(scores: npt.NDArray[Any], top: int) -> IntArray:

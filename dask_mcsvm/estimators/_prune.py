@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dask_mcsvm.errors import CertificateError
 from dask_mcsvm.estimators._certain import weights_square
 from dask_mcsvm.estimators._certificate import Certificate, own_intercept
 from dask_mcsvm.formulations import FORMULATIONS
@@ -58,10 +59,7 @@ def pruned(
     """
     best = certify(model)
     if not best.relative_gap <= max_gap:
-        raise ValueError(
-            f"max_gap is {max_gap:g}, and the gap of the model is {best.relative_gap:.2g} with all "
-            "its weights; pass a larger max_gap, or fit with a smaller tol."
-        )
+        refuse_gap(best.relative_gap, model.gap_, max_gap)
     coef = sp.csr_array(model.coef_) if sp.issparse(model.coef_) else np.asarray(model.coef_)
     columns = model._trained.columns
     own = own_intercept(model.coef_, model.intercept_, columns)
@@ -81,6 +79,20 @@ def pruned(
     return as_fitted(found, best)
 
 
+def refuse_gap(found: float, fitted: float, max_gap: float) -> None:
+    """An error for a model whose gap is above `max_gap` with all its weights."""
+    if fitted <= max_gap:
+        raise CertificateError(
+            f"the gap of the model is {found:.2g} on these rows, and was {fitted:.2g} on those of "
+            "the fit: X, y or sample_weight are not those, or coef_ was changed; pass what fit "
+            "saw, or a larger max_gap."
+        )
+    raise ValueError(
+        f"max_gap is {max_gap:g}, and the gap of the model is {found:.2g} with all its weights; "
+        "pass a larger max_gap, or fit with a smaller tol."
+    )
+
+
 def thresholds(coef: Any, squares: npt.NDArray[np.float64]) -> list[float]:
     """Influences below which weights go, ascending; below the first, 0, none does."""
     drawn: Any = np.random.default_rng(0).integers(coef.size, size=SAMPLE)  # of a CSR those stored
@@ -96,9 +108,7 @@ def thresholds(coef: Any, squares: npt.NDArray[np.float64]) -> list[float]:
     return [0.0, *np.quantile(some, 1 - KEPT[1:]).tolist()] if some.size else [0.0]
 
 
-def without_least(
-    coef: Any, squares: npt.NDArray[np.float64], level: float
-) -> sp.csr_array:
+def without_least(coef: Any, squares: npt.NDArray[np.float64], level: float) -> sp.csr_array:
     """The weights whose influence reaches the level, class by class."""
     if sp.issparse(coef):
         coef = coef.copy()

@@ -87,7 +87,7 @@ class LinearMCSVC(
         longest. For Crammer-Singer and Weston-Watkins.
     probability : bool
         Whether the model has `predict_proba`. A fifth of the rows is then left out of one more fit
-        to 30 times the gap (of fewer than 10,000 rows several fifths, in turn): `temperature_`.
+        to 30 times the gap (of fewer than 25,000 rows several fifths, in turn): `temperature_`.
     standardize : bool or "scale"
         Train on columns of mean 0 and variance 1 (weighted by `sample_weight`), as if a
         StandardScaler came first, but without making sparse rows dense; "scale" leaves the means.
@@ -99,10 +99,11 @@ class LinearMCSVC(
         Of AnnData: where the rows are, in `fit` and `predict`, if not in X: the name of a layer, or
         a path such as "raw/X" and "obsm/X_pca".
     n_jobs : int or None
-        Threads in memory: None is one, -1 all cores. Where an epoch is work enough for several,
-        they visit their own rows and add to one W as they come: faster, and certified, but not
-        the same bytes twice. None and 1 are repeatable, and so is "splitting" with any number. A W
-        of lists (see `coef_`) is visited by one thread, and certified by all.
+        Threads in memory: None is one, -1 all cores. With Crammer-Singer, where an epoch is work
+        enough for several, each visits its own rows with a W of its own and repeats what the
+        others add to theirs, as it comes: faster, and certified, but not the same bytes twice.
+        Otherwise, and with a W of lists (see `coef_`), one thread visits rows and all certify,
+        which is repeatable, as are None, 1, and "splitting" with any number; `explain` tells which.
         Fits on Dask run in the threads of its workers and take no notice of it.
     warm_start : bool
         Keep the dual variables, and start the next fit on the same rows from them.
@@ -119,7 +120,8 @@ class LinearMCSVC(
         A dataset with "auto", "shards" (one lane) or "early_shrink" is read by this process, also
         if there is a client, and this is how many bytes it may use beyond what it holds. On Dask:
         rows stay in the workers' memory between epochs only if they take less than 0.4 of it, and
-        a larger W is cut into groups of classes that never meet in one process, `coef_` included.
+        a larger W is cut into groups of classes that never meet in one process, `coef_` included,
+        or refused (Crammer-Singer, or "shards").
         Of rows in memory it is how many bytes W may take while it is trained: where an array is
         larger, sparse rows get a W of lists, and what still does not fit is an error.
     solver_options : dict or None

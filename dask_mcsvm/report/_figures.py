@@ -275,7 +275,7 @@ PANELS = (
     Panel(
         "run",
         "Size of the weights",
-        "Share of the weights (LaRank: coefficients) that are not zero, by magnitude.",
+        "Those that are not zero, by magnitude.",
         draw_weights,
         lambda run: run.magnitudes.size > 0,
     ),

@@ -165,7 +165,7 @@ def _confused(scores: Scores, reasons: Sequence[tuple[str, str]]) -> Table:
         for (true, guess, rows), (first, second) in zip(scores.mistakes, reasons, strict=False)
     ]
     head = [
-        ("true class", ""), ("taken for", ""), ("rows", "n"), ("of class", "n"), ("", ""),
+        ("true class", ""), ("taken for", ""), ("rows", "n"), ("of class", "n"), ("", "bar"),
         ("speaks for the true class", ""), ("for the other", ""),
     ]  # fmt: skip
     count = len(scores.mistakes) - len(reasons)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,17 @@ from .sparse_weights import SparseWeights
 
 #: Scores that are compared together with the least of the best, which most of them are below.
 STRETCH = 32
+
+
+class Best(NamedTuple):
+    """The best classes of rows so far, best first."""
+
+    scores: npt.NDArray[Any]  # (n, top), ascending to -inf where there are fewer classes
+    places: npt.NDArray[np.intp]  # (n, top)
+
+    @classmethod
+    def of_none(cls, n: int, top: int, dtype: np.dtype[Any]) -> Best:
+        return cls(np.full((n, top), -np.inf, dtype), np.full((n, top), -1, np.intp))
 
 
 class ListedModel:
@@ -37,11 +48,12 @@ class ListedModel:
         score_rows(as_rows(X), self.weights.lists, X.dtype.type(1), out)
         return out
 
-    def best(self, X: sp.csr_array, top: int) -> npt.NDArray[np.intp]:
-        """Places of the ``top`` largest scores of each row, largest first, ties by place."""
-        out = np.empty((X.shape[0], top), np.intp)
-        find_best(as_rows(X), self.weights.lists, X.dtype.type(1), self.k, out)
-        return out
+    def compare(self, X: sp.csr_array, first: int, best: Best) -> None:
+        """Take classes into the best ones of each row, the first of these being number ``first``.
+
+        Those that are there come before them: of equal scores the first ones stay.
+        """
+        find_best(as_rows(X), self.weights.lists, X.dtype.type(1), first, self.k, *best)
 
 
 @kernel
@@ -52,28 +64,27 @@ def score_rows(rows, W, one, out):
 
 
 @kernel
-def find_best(rows, W, one, k, out):
-    """The best classes of all rows into ``out`` (n, top)."""
-    s, best = apart(k, W.values.dtype), apart(out.shape[1], W.values.dtype)
-    for i in range(out.shape[0]):
+def find_best(rows, W, one, first, k, best, places):
+    """Take k classes from number ``first`` on into the best ones of all rows (n, top)."""
+    s = apart(k, W.values.dtype)
+    for i in range(places.shape[0]):
         row_scores(rows, i, W, one, s)
-        place_best(s, best, out[i])
+        place_best(s, first, best[i], places[i])
 
 
 @bare_kernel
-def place_best(s, best, places):
-    """Write the places of the largest scores, in order; of equal ones the first come first."""
-    top, count = places.size, 0
+def place_best(s, first, best, places):
+    """Put larger scores, and their places, where they belong; of equal ones the first are first."""
+    last = places.size - 1
     for start in range(0, s.size, STRETCH):
         stop = min(s.size, start + STRETCH)
-        if count == top and largest(s, start, stop) <= best[top - 1]:
+        if largest(s, start, stop) <= best[last]:
             continue
         for m in range(start, stop):
-            if count == top and s[m] <= best[top - 1]:
+            if s[m] <= best[last]:
                 continue
-            c = count if count < top else top - 1
-            count = min(count + 1, top)
+            c = last
             while c > 0 and best[c - 1] < s[m]:
                 best[c], places[c] = best[c - 1], places[c - 1]
                 c -= 1
-            best[c], places[c] = s[m], m
+            best[c], places[c] = s[m], first + m

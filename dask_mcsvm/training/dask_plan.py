@@ -59,6 +59,8 @@ PASSES = 8
 #: W as one block while so many bytes of it fit a worker three times over; and in the client's
 #: memory, unless memory_limit says how much that may hold.
 WHOLE_MODEL = 2**30
+#: Of W on a worker that has a lane of it: what an epoch began with, and what visits change.
+COPIES = 2
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,28 @@ def choose_solver(solver: str, formulation: str, model_bytes: int, room: int) ->
             return "shards", "rows in chunks, and W fits a worker"
         return able, f"W of {model_bytes / 2**20:,.0f} MiB is cut by classes"
     return solver, f"asked for by solver={solver!r}"
+
+
+def refuse_large_model(plan: DaskPlan, worker_bytes: int) -> None:
+    """An error where W is larger than what holds all of it, by shards, may hold."""
+    if plan.solver != "shards":
+        return
+    limit, whose = plan.memory_limit, f"memory_limit={plan.memory_limit}"
+    if limit is None or plan.model_bytes <= limit:
+        limit, whose = worker_bytes // COPIES, f"half of the {worker_bytes:,} bytes of a worker"
+    if plan.model_bytes <= limit:
+        return
+    able = FORMULATIONS[plan.formulation].group_solver
+    instead = f"type solver={able!r}, which cuts W by classes"
+    if able is None:
+        instead = (
+            "type formulation='ww', whose W is cut by classes, or fit sparse rows in memory, "
+            "X, y = dask.compute(X, y), where W is lists"
+        )
+    raise ValueError(
+        f"W takes {plan.model_bytes:,} bytes, more than {whose}, and solver='shards' holds all of "
+        f"it; {instead}."
+    )
 
 
 def default_lanes(work: int, n_weights: int) -> int:

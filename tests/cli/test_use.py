@@ -63,6 +63,40 @@ def test_scores_of_two_classes_are_how_far_one_is_ahead(run, data):
     np.testing.assert_allclose(ahead, np.abs(model.decision_function(X)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("k", [2, 4])
+def test_predict_writes_probabilities(k, run, data):
+    (X, y), (Z, _) = data
+    some = y < "e" if k == 4 else y < "c"
+    write_dataset("some.zarr", X[some], y[some])
+    write_dataset("new.zarr", Z, np.full(len(Z), "a"))
+    given = ("fit", "some.zarr", "-m", "sure.zarr", "--probability", "--quiet")
+    assert run(*given).code == 0
+    asked = ("predict", "sure.zarr", "new.zarr", "--probabilities")
+    rows = [line.split("\t") for line in run(*asked, "--top", k).out.splitlines()]
+    sure = LinearMCSVC.load("sure.zarr")
+    best = sure.predict_topk(Z, k)
+    assert [row[::2] for row in rows] == best.tolist()
+    found = np.array([row[1::2] for row in rows], float)
+    P = np.take_along_axis(sure.predict_proba(Z), np.searchsorted(sure.classes_, best), 1)
+    np.testing.assert_allclose(found, P, rtol=1e-5)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
+    assert run(*asked, "--scheduler", "threads").out == run(*asked).out
+
+
+def test_probabilities_that_a_model_has_not_are_refused(run, refuses, data, model):
+    asked = ("test.zarr", "--probabilities")
+    assert refuses("predict", "m.zarr", *asked) == (
+        "m.zarr has no probabilities; fit it again with --probability."
+    )
+    assert refuses("predict", "m.zarr", *asked, "--scores") == (
+        "--scores and --probabilities are two answers; pass one of them."
+    )
+    assert run("fit", "train.zarr", "-m", "kernel.zarr", "--estimator", "larank").code == 0
+    assert refuses("predict", "kernel.zarr", *asked) == (
+        "kernel.zarr is a model of LaRankSVC, which has no probabilities; pass --scores."
+    )
+
+
 @pytest.mark.parametrize("options", [[], ["--scores", "--top", 3]], ids=["labels", "scores"])
 def test_tasks_predict_what_the_command_does_itself(run, data, model, options):
     given = ("predict", "m.zarr", "test.zarr", *options)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.feature_selection import SelectFromModel
 
 from dask_mcsvm import LinearMCSVC
+from dask_mcsvm.estimators import _predict
 from dask_mcsvm.estimators._predict import top_places
 from dask_mcsvm.report import write_report
 
@@ -54,6 +55,15 @@ def test_auto_takes_lists_for_sparse_rows_and_many_classes_and_says_so(words, ca
     capsys.readouterr()
 
 
+def test_auto_takes_lists_for_a_large_w_however_many_rows_there_are(words, monkeypatch):
+    """Rows enough to fill it by the rule of thumb, which a large array has more to lose by."""
+    X, y = words
+    many = sp.vstack([X[:, :600]] * 12, format="csr"), np.tile(y, 12)
+    assert "W of lists" not in svm().explain(*many)
+    monkeypatch.setattr("dask_mcsvm.training.plan.LARGE_ARRAY", 4 * 601 * K - 1)
+    assert "W of lists" in svm().explain(*many)
+
+
 def test_a_memory_limit_takes_lists_where_an_array_is_too_large(words):
     X, y = words
     few = np.unique(y, return_inverse=True)[1] % 200
@@ -67,11 +77,17 @@ def test_a_memory_limit_takes_lists_where_an_array_is_too_large(words):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         model.densify()
-    with pytest.raises(ValueError, match=r"^W takes 1\.5 MiB, more than memory_limit=1000, and "
-                       r"lists are not for lee_lin_wahba, whose classes share a part of W; raise"):
+    with pytest.raises(
+        ValueError,
+        match=r"^W takes 1\.5 MiB, more than memory_limit=1000, and "
+        r"lists are not for lee_lin_wahba, whose classes share a part of W; raise",
+    ):
         svm(formulation="llw", memory_limit=1000).fit(X, few)
-    with pytest.raises(ValueError, match=r"'hybrid', which is not for rows that are dense, or"):
-        svm(solver_options={"weights": "hybrid"}).fit(X.toarray(), few)
+    hybrid = svm(solver_options={"weights": "hybrid"})
+    with pytest.raises(ValueError, match=r"'hybrid', which is not for dense rows; leave it out"):
+        hybrid.fit(X.toarray(), few)
+    with pytest.raises(ValueError, match=r"not for standardize=True \(standardize='scale' leaves"):
+        hybrid.set_params(standardize=True).fit(X, few)
     with pytest.raises(MemoryError, match="more than memory_limit=50000; raise memory_limit"):
         svm(memory_limit=50_000).fit(X, few)
 
@@ -112,12 +128,32 @@ def test_all_that_a_model_does_is_done_with_lists(pair, tmp_path):
     assert report.stat().st_size > 1000
 
 
-def test_the_first_of_equal_classes_is_the_best(pair):
+@pytest.mark.parametrize("weights", [2**25, 1500])
+def test_the_first_of_equal_classes_is_the_best(pair, weights, monkeypatch):
+    monkeypatch.setattr("dask_mcsvm.estimators._predict.LISTED_WEIGHTS", weights)
     X, _, model, _ = pair
     edited = copy.copy(model)
     edited.coef_, edited.intercept_ = model.coef_ * 0, np.arange(K) // 4 % 7
     expected = edited.classes_[top_places(edited.decision_function(X[:3]), 20)]
     np.testing.assert_array_equal(edited.predict_topk(X[:3], 20), expected)
+
+
+def test_best_classes_are_found_with_a_part_of_the_lists_at_a_time(pair, monkeypatch):
+    X, _, model, _ = pair
+    whole = model.predict_topk(X, 7)
+    made, listed_model = [], _predict.listed_model
+
+    def watched(X, coef, intercept):
+        made.append(coef.nnz)
+        return listed_model(X, coef, intercept)
+
+    monkeypatch.setattr(_predict, "listed_model", watched)
+    monkeypatch.setattr(_predict, "LISTED_WEIGHTS", 1000)
+    np.testing.assert_array_equal(model.predict_topk(X, 7), whole)
+    largest = int(np.diff(model.coef_.indptr).max())
+    assert len(made) > 5
+    assert sum(made) == model.coef_.nnz
+    assert max(made) <= max(1000, largest)
 
 
 def test_chunks_of_rows_are_scored_and_certified_without_an_array(pair, monkeypatch):

@@ -75,6 +75,9 @@ def test_what_cannot_be_pruned_says_why(tmp_path: Path):
             model.prune(X, y, max_gap=max_gap)
     with pytest.raises(CertificateError, match=r"^X has 100 rows, but the fit had 160; "):
         model.prune(X[:100], y[:100])
+    gap = r"^the gap of the model is [0-9.]+ on these rows, and was [0-9.e-]+ on those of the fit: "
+    with pytest.raises(CertificateError, match=gap + "X, y or sample_weight are not those, or "):
+        model.prune(X, np.roll(y, 1))  # as many of each class
     with pytest.raises(ValueError, match=r"^prune needs the labels of the training rows; type "):
         model.prune(X)
     tied = (

@@ -116,8 +116,11 @@ def test_paths_and_warm_starts_go_on_from_dual_variables() -> None:
     assert found.models[1].primal_ == pytest.approx(alone.primal_, rel=1e-7)
 
 
-def test_constant_columns_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("place", ["memory", "Dask"])
+def test_constant_columns_are_said_once(place: str, caplog: pytest.LogCaptureFixture) -> None:
     X, y, _ = badly_scaled()
+    if place == "Dask":
+        X = da.from_array(X, chunks=(50, -1))
     with caplog.at_level(logging.WARNING, "dask_mcsvm"):
         LinearMCSVC(standardize=True, tol=0.1).path(X, y, [0.1, 1.0])
     said = [record.getMessage() for record in caplog.records]
@@ -145,7 +148,7 @@ def test_a_deviation_that_weights_cannot_be_divided_by_is_refused(place: str) ->
     model = LinearMCSVC(standardize=True, dtype="float32", random_state=0)
     sentence = (
         "column 1 of X has a deviation of 1.0e-40, and standardize divides float32 weights by "
-        "7.9e-31 or more; drop that column, or multiply it by a number, or type dtype=\"float64\"."
+        '7.9e-31 or more; drop that column, or multiply it by a number, or type dtype="float64".'
     )
     with pytest.raises(ValueError, match=re.escape(sentence)):
         model.fit(rows, y if place == "memory" else da.from_array(y, chunks=30))

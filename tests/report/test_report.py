@@ -114,6 +114,17 @@ def test_a_browser_draws_every_picture(iris, in_folder):
     assert too_wide <= 0
 
 
+def test_a_column_that_a_phone_hides_is_hidden_with_its_head(iris, in_folder):
+    X, y, model = iris
+    write_report(model, "r.html", X, y)
+    (table,) = re.findall(
+        r"Most confused.*?<table>(.*?)</table>", (in_folder / "r.html").read_text("utf-8"), re.S
+    )
+    head, *rows = (re.findall(r"<t[hd]( class=.bar.)?", row) for row in table.split("</tr>")[:-1])
+    assert any(head)
+    assert all(row == head for row in rows)
+
+
 def test_without_rows_there_is_no_word_of_classes(iris, in_folder):
     _, _, model = iris
     write_report(model, "r.html")

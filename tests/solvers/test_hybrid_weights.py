@@ -11,7 +11,13 @@ from solvers.small import make_run
 
 from dask_mcsvm.formulations import FORMULATIONS
 from dask_mcsvm.formulations.margins import EQUAL, MarginTable
-from dask_mcsvm.solvers.kernels.hybrid_weights import DENSE, ROWS
+from dask_mcsvm.solvers.kernels.hybrid_weights import (
+    DENSE,
+    ROWS,
+    clear_weights,
+    note_next,
+    noted_next,
+)
 from dask_mcsvm.solvers.kernels.jit import kernel
 from dask_mcsvm.solvers.kernels.rows import (
     as_rows,
@@ -20,8 +26,10 @@ from dask_mcsvm.solvers.kernels.rows import (
     row_scores_of,
     row_update,
 )
+from dask_mcsvm.solvers.sdm import hybrid as hybrid_module
 from dask_mcsvm.solvers.sdm import initial_duals, run
 from dask_mcsvm.solvers.sdm.hybrid import HybridWeights
+from dask_mcsvm.solvers.sparse_weights import SparseWeights
 from dask_mcsvm.training import Problem
 
 LISTED = ("crammer_singer", "weston_watkins", "one_vs_rest")
@@ -41,10 +49,33 @@ def scores_of(rows, i, W, tau, classes, s, some):
     row_scores_of(rows, i, W, tau, classes, classes.size, some)
 
 
+@kernel
+def note(classes, at, block):
+    note_next(classes, at, block)
+
+
+@kernel
+def noted(classes, at):
+    return noted_next(classes, at)
+
+
 def as_array(weights):
     """W (d + 1, k) as it was before it became lists."""
     columns, last = weights
     return np.vstack([columns.toarray(), last])
+
+
+def unlisted(hybrid):
+    """The same of lists and dense rows, in the middle of a run."""
+    W = hybrid.lists
+    out = np.zeros((W.size.size + 1, W.dense.shape[1]), hybrid.dtype)
+    for j, (start, size) in enumerate(zip(W.start, W.size, strict=True)):
+        if size == DENSE:
+            out[j] = W.dense[start]
+        else:
+            out[j, W.classes[start : start + size]] = W.values[start : start + size]
+    out[-1] = W.dense[-1]
+    return out
 
 
 def many_classes(formulation, *, k=320, n=600, d=1500, dtype="float64", margins=None):
@@ -65,13 +96,22 @@ def costs(k):
     return MarginTable(cost)
 
 
+@pytest.fixture(params=[np.uint16, np.int32], ids=["short", "long"])
+def numbers(request, monkeypatch):
+    """The type of the classes' numbers, which follows from how many they are."""
+    if request.param is np.int32:
+        monkeypatch.setattr(hybrid_module, "SHORT_CLASSES", 50)
+    return request.param
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_updates_and_scores_are_those_of_an_array(dtype):
+def test_updates_and_scores_are_those_of_an_array(dtype, numbers):
     rng = np.random.default_rng(0)
     d, k, tau = 40, 90, np.dtype(dtype).type(0.5)
     X = sp.random_array((30, d), density=0.3, format="csr", rng=rng, dtype=dtype)
     rows, longest = as_rows(X), int(np.diff(X.indptr).max())
     hybrid = HybridWeights(d, k, np.dtype(dtype), longest)
+    assert hybrid.lists.classes.dtype == numbers
     W, stops = np.zeros((d + 1, k)), 0
     exact = np.hstack([X.toarray(), np.full((30, 1), tau)]).astype(np.float64)
     for step in range(300):
@@ -90,18 +130,17 @@ def test_updates_and_scores_are_those_of_an_array(dtype):
             np.testing.assert_allclose(s, exact[i] @ W, rtol=0, atol=accurate)
             np.testing.assert_allclose(some, (exact[i] @ W)[classes], rtol=0, atol=accurate)
             assert hybrid.square_sum() == pytest.approx(np.square(W).sum(), rel=1e-5)
-    found = hybrid.weights()
-    assert found.columns.has_canonical_format
+    found = unlisted(hybrid)
     accurate = 1e-12 if dtype == "float64" else 1e-3
-    np.testing.assert_allclose(as_array(found), W, rtol=0, atol=accurate)
+    np.testing.assert_allclose(found, W, rtol=0, atol=accurate)
     assert stops > 5, "pools grow as they are needed"
     assert (hybrid.lists.size == DENSE).sum() == hybrid.lists.counts[ROWS] > 10
     again = HybridWeights(d, k, np.dtype(dtype), longest)
-    again.take_weights(found)
-    np.testing.assert_array_equal(as_array(again.weights()), as_array(found))
+    again.take_weights(SparseWeights(sp.csc_array(found[:-1]), found[-1]))
+    np.testing.assert_array_equal(unlisted(again), found)
 
 
-def test_blocks_that_lists_leave_are_used_again():
+def test_blocks_that_lists_leave_are_used_again(numbers):
     k, d = 800, 64
     X = sp.csr_array(np.eye(d, dtype=np.float32))
     rows, hybrid = as_rows(X), HybridWeights(d, k, np.dtype("float32"), 1)
@@ -110,12 +149,21 @@ def test_blocks_that_lists_leave_are_used_again():
         for i in range(d):
             while not add_to_list(rows, i, hybrid.lists, tau, np.array([m], np.int32), one):
                 hybrid.make_room()
+    assert hybrid.lists.classes.dtype == numbers
     assert hybrid.lists.room.min() == 64
     assert (hybrid.lists.size == 64).all()
     assert hybrid.lists.classes.size < 1.6 * 64 * d  # 2.1 where they are not
     for i in range(d):
         start = hybrid.lists.start[i]
         assert hybrid.lists.classes[start : start + 64].tolist() == list(range(64))
+
+
+@pytest.mark.parametrize("block", [-1, 0, 1, 2**16 - 2, 2**16 - 1, 2**16, 2**31])
+def test_a_block_is_noted_in_two_classes(block):
+    classes = np.zeros(8, np.uint16)
+    note(classes, 3, block)
+    assert noted(classes, 3) == block
+    assert not classes[5:].any()
 
 
 @pytest.mark.parametrize(
@@ -128,15 +176,26 @@ def test_a_run_ends_at_the_same_optimum(name, dtype):
         state = make_run(problem, weights=weights)
         for _ in range(120 if dtype == "float64" else 20):
             state.adaptive_epoch()
-        ends[weights] = (*state.certify(), state.weights())
-    (primal, dual, W), (primal2, dual2, found) = ends.values()
+        ends[weights] = (*state.certify(), state.W)
+    (primal, dual, W), (primal2, dual2, _) = ends.values()
     accurate = 1e-7 if dtype == "float64" else 2e-3
     assert 0 <= primal - dual <= accurate * primal
     assert 0 <= primal2 - dual2 <= accurate * primal
-    apart = np.abs(as_array(found) - W).max()
-    assert apart <= np.sqrt(4 * accurate * primal)  # P is strongly convex
     assert state.hybrid.lists.counts[ROWS] > 5
     assert (state.hybrid.lists.size > 0).sum() > 50
+    apart = np.abs(unlisted(state.hybrid) - W).max()
+    assert apart <= np.sqrt(4 * accurate * primal)  # P is strongly convex
+    assert_same_weights(state)
+
+
+def assert_same_weights(state):
+    """What a run hands on is what its lists are, class by class, and the lists are given up."""
+    listed = unlisted(state.hybrid)
+    found = state.weights()
+    assert found.columns.has_canonical_format
+    assert (found.columns.data != 0).all()
+    np.testing.assert_array_equal(as_array(found), listed)
+    assert state.hybrid.nbytes < 20 * listed.shape[0] + 8 * listed.shape[1]
 
 
 def test_costs_of_mistakes_and_other_schedules_are_solved_likewise():
@@ -195,12 +254,23 @@ def test_memory_is_that_of_the_lists():
         for _ in range(4):
             state.adaptive_epoch()
         primal, dual = state.certify()
+        held = state.hybrid.nbytes
         state.weights()
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert primal - dual < 0.5 * primal
     assert peaks[1] < 0.5 * 4 * d * k, "an array of W alone is 17 MB"
-    assert state.hybrid.nbytes < 0.3 * 4 * d * k
+    assert held < 0.3 * 4 * d * k
+
+
+def test_w_handed_on_before_a_certificate_is_that_of_alpha():
+    problem = many_classes("crammer_singer")
+    listed = make_run(problem, weights="hybrid")
+    listed.adaptive_epoch()
+    again = make_run(problem, start=listed.duals())
+    clear_weights(listed.hybrid.lists)  # so that there seem to be hardly any
+    found = as_array(listed.weights())
+    np.testing.assert_allclose(found[:-1], again.W[:-1], rtol=0, atol=1e-12)
 
 
 def test_more_than_the_limit_is_an_error():

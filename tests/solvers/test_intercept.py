@@ -80,9 +80,24 @@ def test_the_mean_of_what_lanes_make_of_the_multiplier_is_that_of_moves_made_tog
         for lane, own in zip(lanes, change, strict=True):
             lane.loosen(W, np.empty(0))
             W[-1] += own * lane.root
-            lane.take(W, np.empty(0))
+            lane.take(W, np.empty(0), np.zeros(own.size))
             lane.move(W)
     np.testing.assert_allclose(np.mean([lane.pull for lane in lanes], axis=0), together.pull)
+
+
+def test_what_other_threads_moved_is_not_counted_as_ones_own():
+    rng = np.random.default_rng(0)
+    W, nothing = rng.normal(size=(1, 5)), np.empty(0)
+    soft, start = SoftIntercept(0.3, 5), W[-1].copy()
+    mine, theirs = rng.normal(size=(2, 5))
+    soft.loosen(W, nothing)
+    W[-1] += (mine + theirs) * soft.root
+    others = theirs * soft.root
+    found, paid = soft.take(W, nothing, others)
+    np.testing.assert_allclose(found, mine)
+    np.testing.assert_allclose(soft.own, mine + theirs)
+    assert paid == pytest.approx(start @ mine + 0.15 * (mine + theirs) @ mine)
+    assert not others.any()
 
 
 def test_threads_meet_ten_times_a_sweep_and_after_131072_visits_at_the_latest():
@@ -100,11 +115,11 @@ def test_an_intercept_goes_on_from_where_copies_of_it_have_been():
     for lane, (first, second) in zip(lanes, changes.swapaxes(0, 1), strict=True):
         lane.loosen(W, nothing)
         W[-1] += first * lane.root
-        lane.take(W, nothing)
+        lane.take(W, nothing, np.zeros(5))
         lane.move(W)
         lane.loosen(W, nothing)
         W[-1] += second * lane.root
-        lane.take(W, nothing)
+        lane.take(W, nothing, np.zeros(5))
     lost = common.follow(changes.sum(axis=(0, 1)), lanes, W, nothing)
     for change in changes:
         together.own = together.own + change.sum(axis=0)

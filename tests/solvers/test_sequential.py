@@ -1,9 +1,7 @@
 """Training on rows in memory: whatever road is taken, the same certified optimum."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -27,9 +25,8 @@ from solvers.small import (
 
 from dask_mcsvm.solvers import duals
 from dask_mcsvm.solvers.kernels.dual_variables import alpha_to_dense, compact_alpha, empty_alpha
-from dask_mcsvm.solvers.kernels.rows import as_rows, row_update
-from dask_mcsvm.solvers.kernels.weights import Shared
-from dask_mcsvm.solvers.sdm import initial_duals, run
+from dask_mcsvm.solvers.sdm import initial_duals, moves, run
+from dask_mcsvm.training import plan
 
 every_formulation = pytest.mark.parametrize("name", NAMES)
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
@@ -55,8 +52,8 @@ def as_if_k_were_large(monkeypatch):
 
 @pytest.fixture
 def threads_pay(monkeypatch):
-    """Even small problems are shared by threads, four rows next to each other at a time."""
-    monkeypatch.setattr(run, "THREAD_WORK", 0)
+    """Threads visit even small problems, four rows next to each other."""
+    monkeypatch.setattr(plan, "THREAD_WORK", 0)
     monkeypatch.setattr(run, "STRIPE", 4)
 
 
@@ -283,22 +280,11 @@ def test_a_seed_repeats_every_byte_and_another_seed_only_the_optimum(name, sched
     assert first.primal == pytest.approx(other.primal, rel=1e-7)
 
 
-#: Every formulation and both kinds of rows; both with Lee-Lin-Wahba, whose threads share one more
-#: array.
-ON_THREADS = [
-    ("crammer_singer", True),
-    ("weston_watkins", True),
-    ("lee_lin_wahba", False),
-    ("lee_lin_wahba", True),
-    ("one_vs_rest", False),
-]
-on_threads = pytest.mark.parametrize(("name", "large_k"), ON_THREADS)
-
-
-@on_threads
-def test_threads_reach_the_optimum_of_one(name, large_k, optimum, threads_pay, as_if_k_were_large):
+@small_and_large_k
+@pytest.mark.parametrize("tau", [0.0, 1.0])
+def test_threads_reach_the_optimum_of_one(tau, large_k, optimum, threads_pay, as_if_k_were_large):
     schedule, n_jobs = ("shrink", 3) if large_k else ("adaptive", 2)
-    problem = clusters(name, csr=large_k, zero_rows=3, tau=1.0 if large_k else 0.0)
+    problem = clusters("crammer_singer", csr=large_k, zero_rows=3, tau=tau)
     best = optimum(problem)
     as_if_k_were_large(large_k)
     found = fit(problem, schedule=schedule, tol=1e-7, n_jobs=n_jobs)
@@ -306,22 +292,21 @@ def test_threads_reach_the_optimum_of_one(name, large_k, optimum, threads_pay, a
     assert found.primal == pytest.approx(best, rel=1e-6)
 
 
-@two_losses
 @every_schedule
-def test_threads_may_have_nothing_to_do(name, schedule, threads_pay, as_if_k_were_large):
+def test_threads_may_have_nothing_to_do(schedule, threads_pay, as_if_k_were_large):
     as_if_k_were_large()
-    problem = clusters(name, csr=True, zero_rows=60, tau=0.0)
+    problem = clusters("crammer_singer", csr=True, zero_rows=60, tau=0.0)
     found = fit(problem, schedule=schedule, tol=1e-8, n_jobs=2)
     assert found.primal == pytest.approx(problem.primal_at_zero, rel=1e-14)
 
 
-@on_threads
+@small_and_large_k
 def test_what_threads_certify_is_never_better_than_the_truth(
-    name, large_k, threads_pay, as_if_k_were_large
+    large_k, threads_pay, as_if_k_were_large
 ):
     as_if_k_were_large(large_k)
-    for seed in range(25):
-        problem = clusters(name, n=40, csr=large_k, seed=seed, tau=float(seed % 3))
+    for seed in range(100):
+        problem = clusters("crammer_singer", n=40, csr=large_k, seed=seed, tau=float(seed % 3))
         true = fit(problem, tol=1e-6)
         found = fit(problem, tol=0, max_epochs=1 + seed % 4, n_jobs=2)
         assert found.dual <= true.primal
@@ -329,31 +314,65 @@ def test_what_threads_certify_is_never_better_than_the_truth(
         assert_certified(found, problem, 1.0)
 
 
-def test_no_addition_of_a_thread_is_lost():
-    rows = sp.csr_array(np.ones((1, 3), np.float32))
-    W = np.zeros((5, 4), np.float32)
-    classes, delta = np.array([2, 0, 3], np.int32), np.ones(3, np.float32)
-
-    @numba.njit(nogil=True)
-    def add(rows, shared, times):
-        for _ in range(times):
-            row_update(rows, 0, shared, np.float32(1), classes, delta, 3)
-
-    def thread(own_row):
-        shared = Shared(W[: 4 + own_row], np.empty((0, 1), np.float32), np.zeros(1, np.int32))
-        add(as_rows(rows), shared, 100_000)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(thread, (0, 1)))
-    assert np.all(W[:3, classes] == 200_000)
-    assert np.all(W[3:, classes] == 100_000)
-    assert np.all(W[:, 1] == 0)
+@small_and_large_k
+def test_each_thread_repeats_the_moves_of_the_others(large_k, threads_pay, as_if_k_were_large):
+    problem = clusters("crammer_singer", n=300, csr=large_k)
+    as_if_k_were_large(large_k)
+    state = make_run(problem, n_jobs=3, threads=3)
+    for _ in range(2):
+        state.adaptive_epoch()
+    found = [W[:-1].copy() for W in state.all_W]
+    state.certify()
+    for W in found:
+        np.testing.assert_allclose(W, state.W[:-1], rtol=1e-4, atol=1e-5)
 
 
-def test_a_small_problem_is_not_shared_by_threads():
-    problem = clusters("crammer_singer")
-    assert make_run(problem, n_jobs=2).threads == 1
-    assert make_run(problem, n_jobs=2).all_W.shape == (13, 5)
+@pytest.mark.parametrize("room", [0, 1])
+def test_threads_without_room_for_their_moves_meet_earlier(room, threads_pay, monkeypatch):
+    monkeypatch.setattr(moves, "CLASSES", room)  # for a move or two, or for half of them
+    monkeypatch.setattr(run, "SPARE", 0)
+    problem = clusters("crammer_singer", n=300)
+    state = make_run(problem, n_jobs=2, threads=2)
+    meet, met = state._make_alike, []
+    monkeypatch.setattr(state, "_make_alike", lambda: met.append(meet()))
+    done = state.uniform_epoch()
+    assert len(met) > (60 if room == 0 else 10)
+    assert done.work == 300 * problem.n_classes
+    assert_certified(fit(problem, tol=1e-7, n_jobs=2), problem, 1e-7)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_the_error_of_any_thread_is_told(failing, threads_pay, monkeypatch):
+    state = make_run(clusters("crammer_singer", n=300), n_jobs=3, threads=3)
+
+    def fail(t):
+        if t == failing:
+            raise MemoryError("no room")
+
+    monkeypatch.setattr(state, "_make_room", fail)
+    with pytest.raises(MemoryError, match="no room"):
+        state.adaptive_epoch()
+
+
+def test_threads_visit_rows_where_that_pays():
+    given = {
+        "n": 450_000, "d": 2**18, "k": 58, "nnz": 6_750_000, "is_sparse": True, "solver": "sdm",
+        "dtype": np.dtype(np.float32), "formulation": "crammer_singer", "options": None,
+    }  # fmt: skip
+    assert plan.make_plan(n_jobs=1, **given).threads == 1
+    two = plan.make_plan(n_jobs=2, **given)
+    assert two.threads == 2
+    assert "n_jobs=2\n" in str(two)
+    assert "W 58.0 MiB, 2 of them, beyond X" in str(two)
+    one = "n_jobs=2 (one thread visits rows, all certify)"
+    others = {"formulation": "weston_watkins"}, {"k": 20}, {"is_centred": True}
+    for other in others:
+        assert one in str(plan.make_plan(n_jobs=2, **given | other)), other
+    # Each has a W of its own: these take so much memory and no more.
+    assert plan.make_plan(n_jobs=200, **given).threads == 70
+    few = plan.make_plan(n_jobs=200, memory_limit=200_000_000, **given)
+    assert few.threads == 3
+    assert "n_jobs=200 (3 threads visit rows, all certify)" in str(few)
 
 
 @small_and_large_k

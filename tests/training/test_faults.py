@@ -144,7 +144,7 @@ def test_a_task_that_kills_its_workers_says_what_to_change(tmp_path):
             trap.touch()
 
     # Rows that do not stay in memory are read in every epoch.
-    model = svm(max_epochs=EPOCHS, memory_limit=1, callbacks=(set_trap,), checkpoint=path)
+    model = svm(max_epochs=EPOCHS, memory_limit=1000, callbacks=(set_trap,), checkpoint=path)
     sentence = (
         r"the task '.*' was running on 1 workers, one after another, when they died, the last one "
         r"with a memory limit of .* MiB: its chunk of rows is probably too large for them; use "

@@ -18,6 +18,7 @@ from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.graphs.model_files import file_widths
 from dask_mcsvm.report._run import run_of
 from dask_mcsvm.storage import read_part, write_part
+from dask_mcsvm.training.runner import LocalRunner
 
 BY_GROUPS = ("rounds", "averaging", "classes")
 X, Y = small_set(k=9)
@@ -133,6 +134,29 @@ def test_what_needs_all_of_it_says_so(what, pair):
 def test_auto_cuts_a_model_above_the_limit(tmp_path):
     model = svm("auto", formulation="ovr", memory_limit=LIMIT, scratch=tmp_path, solver_options={})
     assert model.explain(lazy(X), Y).startswith("solver       classes: W of ")
+
+
+@pytest.mark.parametrize(
+    ("formulation", "instead"),
+    [
+        ("ww", "type solver='rounds', which cuts W by classes."),
+        ("cs", "type formulation='ww', whose W is cut by classes, or fit sparse rows in memory, "
+               "X, y = dask.compute(X, y), where W is lists."),
+    ],
+)  # fmt: skip
+def test_shards_refuse_a_model_that_no_worker_can_hold(formulation, instead, monkeypatch):
+    epochs = []
+    model = svm("shards", formulation=formulation, callbacks=(epochs.append,))
+    monkeypatch.setattr(LocalRunner, "memory_of_each", property(lambda self: 2 * 936 - 1))
+    sides = {LIMIT: "memory_limit=500", None: "half of the 1,871 bytes of a worker"}
+    for limit, whose in sides.items():
+        model.set_params(memory_limit=limit)
+        sentence = f"W takes 936 bytes, more than {whose}, and solver='shards' holds all of it; "
+        with pytest.raises(ValueError, match=f"^{re.escape(sentence + instead)}$"):
+            model.fit(lazy(X), Y)
+    assert epochs == []
+    monkeypatch.setattr(LocalRunner, "memory_of_each", property(lambda self: 2 * 936))
+    model.set_params(memory_limit=936, max_epochs=1).fit(lazy(X), Y)
 
 
 def test_a_part_is_written_once(tmp_path):

@@ -207,7 +207,7 @@ def test_everything_at_once(where, tmp_path):
 
 
 def test_two_threads_on_dense_rows(monkeypatch):
-    monkeypatch.setattr("dask_mcsvm.solvers.sdm.run.THREAD_WORK", 0)
+    monkeypatch.setattr("dask_mcsvm.training.plan.THREAD_WORK", 0)
     X, y, w = problem(n=400)
     model = LinearMCSVC(standardize=True, solver="sdm", n_jobs=2, **SETTINGS).fit(X, y, w)
     is_near_optimum(model, X, y, w)

@@ -62,7 +62,7 @@ def order_of(table: Table, meeting: Meeting, side: int, turn: int) -> npt.NDArra
         # In one epoch all parts cut the rows alike, so that together they hold each once.
         return np.array_split(meeting.rng(side).permutation(rows), meeting.slices)[meeting.part]
     rng = meeting.rng(side, meeting.part, turn)
-    return draw_visits(rows, np.ascontiguousarray(table.preference), rng, meeting.slices)
+    return draw_visits(rows, table.preference, rng, meeting.slices)
 
 
 def turns(orders: Sequence[npt.NDArray[np.intp]]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:

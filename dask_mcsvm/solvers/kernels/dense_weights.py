@@ -9,9 +9,6 @@ from .jit import bare_kernel, bare_part
 from .simd import (
     LANES,
     WIDEST,
-    add_shared_1,
-    add_shared_2,
-    add_shared_4,
     scores_1,
     scores_2,
     scores_3,
@@ -100,23 +97,6 @@ def update(values, columns, begin, end, W, tau, classes, delta, q):
         update_of_2(values, columns, begin, end, W, classes, c, delta)
     elif q - c == 1:
         update_of_1(values, columns, begin, end, W, classes, c, delta)
-    if tau != 0:
-        for c in range(q):
-            W[W.shape[0] - 1, classes[c]] += tau * delta[c]
-
-
-@bare_part
-def add_shared(values, columns, begin, end, W, tau, classes, delta, q):
-    """The same while other threads add to W, but for its last row."""
-    c = 0
-    while q - c >= 4:
-        add_shared_4(values, columns, begin, end, W, classes, c, delta)
-        c += 4
-    if q - c >= 2:
-        add_shared_2(values, columns, begin, end, W, classes, c, delta)
-        c += 2
-    if q - c == 1:
-        add_shared_1(values, columns, begin, end, W, classes, c, delta)
     if tau != 0:
         for c in range(q):
             W[W.shape[0] - 1, classes[c]] += tau * delta[c]

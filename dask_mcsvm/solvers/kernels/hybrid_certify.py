@@ -47,25 +47,16 @@ def sort_duals(loss, y, C, alpha, first, last, place, who, factors, scratch):
 
 
 @kernel
-def put_columns(rows, tau, m, first, offsets, who, factors, W, sums, stamps, touched, squares):
+def put_columns(rows, tau, m, first, offsets, who, factors, W, space, squares):
     """Columns m.. of W from the sorted variables, until W may lack room; returns the next one.
 
-    ``sums`` (d + 1,) float64 are zeros before and after; squares[m] = ‖w_m‖².
+    ``space`` is that of `column_space`; squares[m] = ‖w_m‖².
     """
-    data, indices, indptr = rows
+    sums, marks, _, touched = space
     last = W.dense.shape[0] - 1
     while m - first < offsets.size - 1:
-        count = 0
-        for e in range(offsets[m - first], offsets[m - first + 1]):
-            i = who[e]
-            for p in range(indptr[i], indptr[i + 1]):
-                j = indices[p]
-                if stamps[j] != m:
-                    stamps[j] = m
-                    touched[count] = j
-                    count += 1
-                sums[j] += data[p] * factors[e]
-            sums[sums.size - 1] += tau * factors[e]
+        begin, end = offsets[m - first], offsets[m - first + 1]
+        count = sum_column(rows, tau, begin, end, who, factors, space)
         is_room = has_room_for_one(W, touched, count)
         if is_room:
             total = sums[sums.size - 1] ** 2
@@ -78,12 +69,60 @@ def put_columns(rows, tau, m, first, offsets, who, factors, W, sums, stamps, tou
             squares[m] = total
         for t in range(count):
             sums[touched[t]] = 0
-            stamps[touched[t]] = -1
+            marks[touched[t]] = 0
         sums[sums.size - 1] = 0
         if not is_room:
             break
         m += 1
     return m
+
+
+@kernel
+def list_columns(rows, tau, m, first, offsets, who, factors, space, indptr, features, values):
+    """Columns m.. as parts of a CSC (d, k), until they may not fit; returns the next one."""
+    sums, marks, words, _ = space
+    while m - first < offsets.size - 1:
+        begin, end = offsets[m - first], offsets[m - first + 1]
+        count = sum_column(rows, tau, begin, end, who, factors, space)
+        place = indptr[m]
+        is_room = place + count <= features.size
+        for w in range(words.size):
+            if words[w] == 0:
+                continue
+            for j in range(8 * w, 8 * w + 8):
+                if marks[j]:
+                    value = values.dtype.type(sums[j])
+                    if is_room and value != 0:
+                        features[place] = j
+                        values[place] = value
+                        place += 1
+                    sums[j] = 0
+            words[w] = 0
+        sums[sums.size - 1] = 0
+        if not is_room:
+            break
+        m += 1
+        indptr[m] = place
+    return m
+
+
+@bare_kernel
+def sum_column(rows, tau, begin, end, who, factors, space):
+    """Add rows times factors to the sums; marks and lists the features, returns how many."""
+    sums, marks, _, touched = space
+    data, indices, indptr = rows
+    count = 0
+    for e in range(begin, end):
+        i = who[e]
+        for p in range(indptr[i], indptr[i + 1]):
+            j = indices[p]
+            if not marks[j]:
+                marks[j] = 1
+                touched[count] = j
+                count += 1
+            sums[j] += data[p] * factors[e]
+        sums[sums.size - 1] += tau * factors[e]
+    return count
 
 
 @bare_kernel

@@ -34,13 +34,13 @@ class Hybrid(NamedTuple):
     Feature j has ``size[j]`` classes from ``start[j]`` of the pool on, in a block of ``room[j]``;
     or, where ``size[j]`` is DENSE, row ``start[j]`` of ``dense``. A list that outgrows its block
     moves to one of twice the room, and the old block is for the next list that needs this room:
-    ``free`` has the first one of each room, whose own first class is the next one.
+    ``free`` has the first one of each room, whose own first classes tell the next one.
     """
 
     start: np.ndarray  # (d,) int64
     size: np.ndarray  # (d,) int32
     room: np.ndarray  # (d,) int32
-    classes: np.ndarray  # (pool,) int32
+    classes: np.ndarray  # (pool,) uint16, or int32 where there are more classes
     values: np.ndarray  # (pool,) float
     dense: np.ndarray  # (rows, k) float; the last row is that of the constant feature
     counts: np.ndarray  # (5,) int64
@@ -183,11 +183,24 @@ def number_of(room):
 
 
 @bare_kernel
+def note_next(classes, at, block):
+    """Write the number of a block, or -1, where two classes of 16 bits have room."""
+    classes[at] = (block + 1) & 0xFFFF
+    classes[at + 1] = (block + 1) >> 16
+
+
+@bare_kernel
+def noted_next(classes, at):
+    """The number that is written there."""
+    return (np.int64(classes[at + 1]) << 16) + np.int64(classes[at]) - 1
+
+
+@bare_kernel
 def give_back(W, j):
     """The block of feature j is for others."""
     if W.room[j] > 0:
         number = number_of(W.room[j])
-        W.classes[W.start[j]] = W.free[number]
+        note_next(W.classes, W.start[j], W.free[number])
         W.free[number] = W.start[j] // LEAST_ROOM
         W.counts[FREED] += W.room[j]
 
@@ -200,7 +213,7 @@ def widen_list(W, j):
     start = W.counts[USED]
     if W.free[number] >= 0:
         start = W.free[number] * LEAST_ROOM
-        W.free[number] = W.classes[start]
+        W.free[number] = noted_next(W.classes, start)
         W.counts[FREED] -= room
     else:
         W.counts[USED] += room
@@ -325,27 +338,6 @@ def count_classes(W):
                 if W.values[t] != 0:
                     counts[W.classes[t]] += 1
     return counts
-
-
-@kernel
-def list_by_class(W, indptr, features, values):
-    """Write the weights that are not zero class by class, features ascending: a CSC (d, k)."""
-    place = indptr[:-1].copy()
-    for j in range(W.size.size):
-        if W.size[j] == DENSE:
-            for m in range(W.dense.shape[1]):
-                value = W.dense[W.start[j], m]
-                if value != 0:
-                    features[place[m]] = j
-                    values[place[m]] = value
-                    place[m] += 1
-        else:
-            for t in range(W.start[j], W.start[j] + W.size[j]):
-                m = W.classes[t]
-                if W.values[t] != 0:
-                    features[place[m]] = j
-                    values[place[m]] = W.values[t]
-                    place[m] += 1
 
 
 @kernel

@@ -22,6 +22,8 @@ from .weights import LINE, add_weights, fetch_weights, have_room, weighted, weig
 
 #: How many numbers of a dense row are asked for in advance.
 PREFETCHED = 256
+#: Of how many classes weights are asked for in advance.
+LISTED = 4
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -91,6 +93,10 @@ def row_prefetch(rows, i):
 
 def weights_prefetch(rows, i, W):
     """Ask the cache for the rows of W that a visit of row i will read, where these are short."""
+
+
+def moves_prefetch(rows, i, W, classes, begin, end):
+    """Ask the cache for weights of the first of some listed classes, which row i is added to."""
 
 
 def row_square(rows, i):
@@ -351,6 +357,21 @@ def _row_prefetch(rows, i):
         for p in range(indptr[i], indptr[i + 1], LINE):
             prefetch(data, p)
             prefetch(indices, p)
+
+    return csr
+
+
+@bare_by_type(moves_prefetch)
+def _moves_prefetch(rows, i, W, classes, begin, end):
+    if not isinstance(rows, types.BaseTuple) or kind_of(rows) is not None:
+        return lambda rows, i, W, classes, begin, end: None
+
+    def csr(rows, i, W, classes, begin, end):
+        _, indices, indptr = rows
+        k = W.shape[1]
+        for p in range(indptr[i], indptr[i + 1]):
+            for c in range(begin, min(end, begin + LISTED)):
+                prefetch(W, indices[p] * k + classes[c])
 
     return csr
 

@@ -121,18 +121,6 @@ class _Row:
             for at, w, change in zip(starts, rows, changes, strict=True):
                 self.store(self.multiply_add(x, change, w), row, at)
 
-    def add_atomically(self, starts, changes):
-        """The same of single classes, where other threads add to W at the same time."""
-        builder = self.builder
-        with cgutils.for_range(builder, builder.sub(self.end, self.begin)) as loop:
-            p = builder.add(self.begin, loop.index)
-            row = self.row_of(p)
-            x = builder.load(builder.gep(self.values.data, [p]))
-            for at, change in zip(starts, changes, strict=True):
-                where = builder.gep(row, [at])
-                # No order among additions is asked for: only that none is lost.
-                builder.atomic_rmw("fadd", where, builder.fmul(x, change), "monotonic")
-
 
 def _bytes(real):
     return 4 if real == ir.FloatType() else 8
@@ -222,7 +210,7 @@ def _make_update(vectors):
     return update
 
 
-def _make_update_of(count, *, is_shared=False):
+def _make_update_of(count):
     @intrinsic
     def update_of(typing, values, columns, begin, end, W, classes, first, delta):
         """W[columns[p], classes[c]] += values[p] delta[c] for all p, from c = first."""
@@ -232,13 +220,9 @@ def _make_update_of(count, *, is_shared=False):
             listed = context.make_array(classes)(context, builder, value=args[5])
             change = context.make_array(delta)(context, builder, value=args[7])
             starts, places = _listed(row, listed, args[6], count)
-            if is_shared:
-                changes = [builder.load(builder.gep(change.data, [at])) for at in places]
-                row.add_atomically(starts, changes)
-            else:
-                row.add_multiples(
-                    starts, [row.load(change.data, at, row.real, row.real) for at in places]
-                )
+            row.add_multiples(
+                starts, [row.load(change.data, at, row.real, row.real) for at in places]
+            )
             return context.get_dummy_value()
 
         _need_contiguous(values, columns, W, classes, delta)
@@ -294,8 +278,7 @@ def add_list(typing, classes, values, start, size, x, s):
     def generate(context, builder, signature, args):
         arrays = (context.make_array(signature.args[n]) for n in (0, 1, 5))
         listed, stored, out = (
-            make(context, builder, value=args[n])
-            for make, n in zip(arrays, (0, 1, 5), strict=True)
+            make(context, builder, value=args[n]) for make, n in zip(arrays, (0, 1, 5), strict=True)
         )
         start, size, x = args[2:5]
         word, real = size.type, context.get_value_type(s.dtype)
@@ -334,11 +317,14 @@ def find_in_list(typing, classes, start, size, m):
     def generate(context, builder, signature, args):
         listed = context.make_array(classes)(context, builder, value=args[0])
         start, size, m = args[1:]
-        word, number = size.type, ir.IntType(32)
+        word, number = size.type, context.get_value_type(classes.dtype)
         vector = ir.VectorType(number, LANES)
         anything = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(anything, m, number(0))
-        wanted = builder.shuffle_vector(first, anything, ir.Constant(vector, [0] * LANES))
+        if number != m.type:
+            m = builder.trunc(m, number)
+        first = builder.insert_element(anything, m, ir.IntType(32)(0))
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        wanted = builder.shuffle_vector(first, anything, everywhere)
         place = cgutils.alloca_once_value(builder, word(-1))
         whole = builder.ashr(builder.add(size, word(LANES - 1)), word(3))
         count = ir.FunctionType(ir.IntType(LANES), [ir.IntType(LANES), ir.IntType(1)])
@@ -346,7 +332,8 @@ def find_in_list(typing, classes, start, size, m):
         with cgutils.for_range(builder, whole) as loop:
             at = builder.shl(loop.index, word(3))
             where = builder.gep(listed.data, [builder.add(start, at)])
-            found = builder.load(builder.bitcast(where, vector.as_pointer()), align=4)
+            size_of = context.get_abi_sizeof(number)
+            found = builder.load(builder.bitcast(where, vector.as_pointer()), align=size_of)
             same = builder.bitcast(builder.icmp_signed("==", found, wanted), ir.IntType(LANES))
             with builder.if_then(builder.icmp_signed("!=", same, same.type(0))):
                 bit = builder.call(first_bit, [same, ir.IntType(1)(1)])
@@ -383,10 +370,31 @@ def prefetch(typing, array, at):
     return types.none(array, INT), generate
 
 
+@intrinsic
+def publish_count(typing, counts, at, count):
+    """counts[at] = count, after all that this thread wrote before."""
+
+    def generate(context, builder, signature, args):
+        where = context.make_array(counts)(context, builder, value=args[0])
+        pointer = builder.gep(where.data, [args[1]])
+        builder.store_atomic(args[2], pointer, "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(counts, INT, types.int64), generate
+
+
+@intrinsic
+def count_of(typing, counts, at):
+    """counts[at]; what is read next is at least as new."""
+
+    def generate(context, builder, signature, args):
+        where = context.make_array(counts)(context, builder, value=args[0])
+        return builder.load_atomic(builder.gep(where.data, [args[1]]), "acquire", 8)
+
+    return types.int64(counts, INT), generate
+
+
 scores_1, scores_2, scores_3, scores_4 = map(_make_scores, (1, 2, 3, 4))
 scores_of_1, scores_of_2, scores_of_3, scores_of_4 = map(_make_scores_of, (1, 2, 3, 4))
 update_1, update_2, update_3, update_4 = map(_make_update, (1, 2, 3, 4))
 update_of_1, update_of_2, update_of_3, update_of_4 = map(_make_update_of, (1, 2, 3, 4))
-add_shared_1, add_shared_2, add_shared_4 = (
-    _make_update_of(count, is_shared=True) for count in (1, 2, 4)
-)

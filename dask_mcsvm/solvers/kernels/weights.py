@@ -1,7 +1,7 @@
 """The layouts of W (d + 1, k), and what the nonzeros of a row do with each of them.
 
-W is a dense array, one that several threads share, or `Hybrid`. ``values`` and ``columns`` hold the
-nonzeros begin..end of a row; a dense row has columns None.
+W is a dense array, one that a thread makes notes of, or `Hybrid`. ``values`` and ``columns`` hold
+the nonzeros begin..end of a row; a dense row has columns None.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from .dense_weights import add_shared, scores, scores_of, update
+from .dense_weights import scores, scores_of, update
 from .hybrid_weights import (
     Hybrid,
     hybrid_has_room,
@@ -30,15 +30,16 @@ LINE = 16
 SHORT = 64
 
 
-class Shared(NamedTuple):
-    """W (d + 1, k) that several threads change: what a visit adds, it adds atomically.
-
-    The last row is a thread's own, and so is the last number of ``common``.
-    """
+class Noted(NamedTuple):
+    """W (d + 1, k) of one of several threads, and where it notes what is added to it."""
 
     W: np.ndarray
-    common: np.ndarray  # (d + 1, 1), LLW's part of all columns; (0, 1) for the others
-    first: np.ndarray  # (1,) int32: the only column of ``common``
+    moves: NamedTuple  # those of all threads, see `dask_mcsvm.solvers.sdm.moves`
+    thread: int
+    progress: np.ndarray  # (3,) int64: how far the thread is with its notes
+    repeated: np.ndarray  # (threads,) int64: how many moves of each it has repeated
+    tau: np.floating  # the constant feature of moves
+    others: np.ndarray  # (k,) float64: what others' moves added to the last row
 
 
 def weighted(values, columns, begin, end, W, tau, s):
@@ -104,7 +105,7 @@ def _add_weights(values, columns, begin, end, W, tau, classes, delta, q):
         return lambda values, columns, begin, end, W, tau, classes, delta, q: hybrid_update(
             values, columns, begin, end, W, tau, classes, delta, q
         )
-    return lambda values, columns, begin, end, W, tau, classes, delta, q: add_shared(
+    return lambda values, columns, begin, end, W, tau, classes, delta, q: update(
         values, columns, begin, end, W.W, tau, classes, delta, q
     )
 

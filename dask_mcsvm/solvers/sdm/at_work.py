@@ -27,8 +27,9 @@ from dask_mcsvm.solvers.kernels.weights import LINE, SHORT
 from .change import Change, add_change, list_changes, square_of
 from .initial_duals import with_room
 from .intercept import SoftIntercept, Sweep
+from .moves import FAR, NEAR
 from .shard import Shard, Slice, common_part, lay_copy, sweep_of, take_table
-from .sweeps import FAR, NEAR, Data
+from .sweeps import Data
 
 #: Entries of a change that there is room for at first.
 ROOM = 2**14

@@ -18,8 +18,8 @@ MOVES = 10
 #: rows, and b be left behind by all other weights: moved ten times an epoch, 1,800,000 rows took 19
 #: epochs to a gap of 1e-2 where they take 8 now, and 8 without an intercept.
 MOST_VISITS = 4096
-#: Threads wait for each other after so many visits: 50 ms or more of work, where the wait takes
-#: about one. In between each moves an intercept of its own.
+#: Threads have one and the same intercept again after so many visits; in between each moves one of
+#: its own, which knows of the others' visits a moment later.
 MEETING_VISITS = 2**17
 #: Visits see b / sqrt(rho) in the rows' float type: rows that are next to nothing beside tau must
 #: not push it out of range.
@@ -83,8 +83,9 @@ class SoftIntercept:
     together: one lane of what shards do. Both parts of the certificate stay exact, the primal at
     (W, b) and the dual at alpha.
 
-    One of several lanes moves b as if the others changed x by as much as it does. The moves are
-    linear in x, so that the mean of the lanes' multipliers is that of moves made together.
+    One of several lanes on Dask moves b as if the others changed x by as much as it does. The moves
+    are linear in x, so that the mean of the lanes' multipliers is that of moves made together.
+    Threads learn of each other's moves soon enough to be one lane.
     """
 
     def __init__(self, rho: float, k: int, lanes: int = 1) -> None:
@@ -115,8 +116,14 @@ class SoftIntercept:
         W[-1] = b / self.root
         self.before = b, W[-1].astype(np.float64)
 
-    def take(self, W: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, float]:
-        """After it: how far x moved, and <b, moved> + rho/2 |moved|², what visits saw fall off."""
+    def take(
+        self, W: np.ndarray, shift: np.ndarray, others: np.ndarray
+    ) -> tuple[np.ndarray, float]:
+        """After it: how far visits moved x, and <b, moved> + rho/2 |moved|², what they lost.
+
+        ``others`` (k,) is what visits of other threads added to the last row meanwhile, half of
+        which these visits saw; it is set to zero.
+        """
         b, start = self.before
         moved = W[-1].astype(np.float64) - start
         if shift.size:
@@ -126,7 +133,9 @@ class SoftIntercept:
         self.own = self.own + self.lanes * moved
         if shift.size:  # columns of W sum to zero there; float32 forgets it
             self.own -= self.own.mean()
-        return moved, float(b @ moved + 0.5 * self.rho * moved @ moved)
+        mine = moved - others / self.root
+        others[:] = 0
+        return mine, float(b @ mine + 0.5 * self.rho * moved @ mine)
 
     def move(self, W: np.ndarray) -> None:
         """b towards x; the multiplier holds the mean of the lanes' parts of x to z."""
@@ -142,20 +151,24 @@ class SoftIntercept:
         W: np.ndarray,
         shift: np.ndarray,
         sweep: Callable[[np.ndarray], Sweep],
+        others: np.ndarray | None = None,
     ) -> tuple[Sweep, np.ndarray]:
         """Sweep ``order`` in slices of so many ``visits``, and move b between them.
+
+        ``others`` is where a sweep says what other threads' visits added to x (see `take`).
 
         b does not move after the last slice: whoever knows what other lanes did meanwhile moves
         it. Returns what the visits did, their rise without what they saw x cost it, and how far x
         moved (k,).
         """
         done, all_moved = Sweep(), np.zeros(self.own.size)
+        others = np.zeros(self.own.size) if others is None else others
         for place, part in enumerate(cut_visits(order, visits)):
             if place > 0:
                 self.move(W)
             self.loosen(W, shift)
             done += sweep(part)
-            moved, paid = self.take(W, shift)
+            moved, paid = self.take(W, shift, others)
             done += Sweep(paid)
             all_moved += moved
         return done, all_moved

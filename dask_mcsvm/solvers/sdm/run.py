@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -32,7 +32,6 @@ from dask_mcsvm.solvers.kernels.margins import for_kernels
 from dask_mcsvm.solvers.kernels.rows import as_rows, read_only, square_norms
 from dask_mcsvm.solvers.kernels.standard_rows import own_rows, uncentred, with_weights
 from dask_mcsvm.solvers.kernels.steps import LOSSES
-from dask_mcsvm.solvers.kernels.weights import Shared
 from dask_mcsvm.solvers.sparse_weights import SparseWeights
 from dask_mcsvm.solvers.standardized import centre_weights, shift_of, shift_scores
 
@@ -42,11 +41,11 @@ from .intercept import (
     UNIFORM_PACE,
     SoftIntercept,
     Sweep,
-    cut_visits,
     stiffness,
     visits_between_meetings,
     visits_between_moves,
 )
+from .moves import NEXT, exchange_moves, is_full, make_moves, note_in
 from .sweeps import (
     Data,
     Frequencies,
@@ -65,8 +64,8 @@ ROWS_PER_TASK = 4096
 #: So many rows next to each other belong to one thread: what visits write of a row then shares no
 #: cache line with the rows of another.
 STRIPE = 64
-#: Multiply-adds of an epoch from which on threads pay: about a fiftieth of a second.
-THREAD_WORK = 3e7
+#: Room for so many more moves than a thread has visits from one meeting to the next.
+SPARE = 1024
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,12 @@ class SequentialDual:
 
     def __init__(
         self, X, y, C, *, n_classes, formulation, tau, seed, n_jobs=1, start=None, margins=EQUAL,
-        weights="dense", limit=None,
+        weights="dense", limit=None, threads=1,
     ):  # fmt: skip
-        """``weights`` is the layout of W; hybrid is for CSR rows, and visits take one thread.
+        """``weights`` is the layout of W, hybrid for CSR rows; it may take ``limit`` bytes then.
 
-        ``limit`` is how many bytes a hybrid W may take.
+        So many ``threads`` visit rows, more than one with a dense W that has no common part (LLW)
+        and rows that are not centred; ``n_jobs`` certify.
         """
         (self.n, d), dtype, k = X.shape, X.dtype, n_classes
         self.formulation, self.seed, self.n_jobs = formulation, seed, n_jobs
@@ -111,27 +111,32 @@ class SequentialDual:
             for_kernels(margins),
         )
         self.loss = LOSSES[formulation](k)
-        values = X.size if isinstance(X, np.ndarray) else X.nnz
-        is_work = (values + self.n) * k >= THREAD_WORK
-        is_shared = is_work and self.mean is None and weights == "dense"
-        self.threads = n_jobs if is_shared else 1
+        self.threads = threads
         self.hybrid = None
         if weights == "hybrid":
             longest = int(np.diff(X.indptr).max(initial=0))
             self.hybrid = HybridWeights(d, k, dtype, longest, limit=limit)
-        # Threads share W, but for the last row: each has one of its own behind the others.
-        self.all_W = np.zeros((0 if self.hybrid else d + self.threads, k), dtype)
+        # Of each thread; that of the first is the one that counts.
+        height = 0 if self.hybrid else d + 1
+        self.all_W = [np.zeros((height, k), dtype) for _ in range(threads)]
         has_shift = FORMULATIONS[formulation].columns_sum_to_zero
-        self.all_shift = np.zeros(d + self.threads if has_shift else 0, dtype)
+        #: What Lee-Lin-Wahba adds to all columns, (d + 1,); empty for the others.
+        self.shift = np.zeros(d + 1 if has_shift else 0, dtype)
+        self.moves = None
+        if threads > 1:
+            visits = visits_between_meetings(self.n) // threads + SPARE
+            self.moves = make_moves(threads, visits, k, dtype)
+        self.are_alike = False  # whether all threads' weights are those of the first
         self.scratches = [make_scratch(k, dtype) for _ in range(n_jobs)]
         self.pool = ThreadPoolExecutor(n_jobs)  # starts no thread before it is used
         self.preference = np.ones(self.n)
         self.averages = [apart(1, np.float64) for _ in range(self.threads)]
         for average in self.averages:
             average[0] = 0.0
-        self.visited = np.flatnonzero(self.data.square > 0)
-        self.epoch, self.epsilon = 0, 1.0
         self.owner = np.arange(self.n) // STRIPE % self.threads
+        self.visited = np.flatnonzero(self.data.square > 0)
+        self.visited_of = [self.visited[self.owner[self.visited] == t] for t in range(threads)]
+        self.epoch, self.epsilon = 0, 1.0
         self.alphas: list[np.ndarray | SparseAlpha] = []
         if start is None:
             self._deal(start_alpha(self.data, k, formulation))
@@ -155,10 +160,10 @@ class SequentialDual:
         """Let visits see a soft intercept, unless it weighs little beside the features."""
         self.visit_data = self.data
         mean_square = float(self.data.square.mean()) - tau**2
-        rho = stiffness(visits_between_moves(self.n, self.threads), mean_square, tau)
+        rho = stiffness(visits_between_moves(self.n), mean_square, tau)
         if rho == 1.0:
             return
-        self.soft = SoftIntercept(rho, self.k, self.threads)
+        self.soft = SoftIntercept(rho, self.k)
         self.soft.start(self.W, warm)
         self.visit_data = self.data._replace(
             tau=self.W.dtype.type(tau * self.soft.root),
@@ -173,20 +178,16 @@ class SequentialDual:
     @property
     def W(self) -> np.ndarray:
         """(d + 1, k), the last row that of the first thread; of a hybrid W its dense rows only."""
-        return self.hybrid.dense if self.hybrid else self._own_rows(self.all_W, 0)
+        return self.hybrid.dense if self.hybrid else self.all_W[0]
 
     def weights(self) -> Any:
-        """W as the certificate left it, (d + 1, k); no array of it is made where it is hybrid."""
-        return self.hybrid.weights() if self.hybrid else self.W
+        """W as the certificate left it, (d + 1, k), at the end of the run.
 
-    @property
-    def shift(self) -> np.ndarray:
-        """What Lee-Lin-Wahba adds to all columns, (d + 1,); empty for the others."""
-        return self._own_rows(self.all_shift, 0)
-
-    def _own_rows(self, rows: np.ndarray, t: int) -> np.ndarray:
-        """What thread t sees of W or of the shift: its own row is the last one."""
-        return rows[: rows.shape[0] - self.threads + 1 + t] if rows.size else rows
+        No array of it is made where it is hybrid, and its lists are given up.
+        """
+        if self.hybrid is None:
+            return self.W
+        return self.hybrid.give_weights(self.loss, self.data, self.C, self.alpha, self.scratches[0])
 
     @property
     def alpha(self) -> np.ndarray | SparseAlpha:
@@ -218,7 +219,7 @@ class SequentialDual:
         """Every example once, in random order (Keerthi et al., Algorithm 2.1)."""
         if self.soft is not None:
             self.soft.pace = UNIFORM_PACE
-        sweep = self._full(self._rng().permutation(self.visited), adapt=False)
+        sweep = self._full(self._shuffled(self._rngs(), self.visited_of), adapt=False)
         return EpochResult(sweep.work + self._skipped(), sweep.violation, 1.0)
 
     def shrink_epoch(self, *, cooling: bool = True) -> EpochResult:
@@ -227,8 +228,8 @@ class SequentialDual:
         The shrunk loops end when none of their variables violates by ε or after five effective
         loops. With cooling ε starts at 1 and falls tenfold when a full loop meets it.
         """
-        rng = self._rng()
-        sweep = self._full(rng.permutation(self.visited), adapt=False)
+        rngs = self._rngs()
+        sweep = self._full(self._shuffled(rngs, self.visited_of), adapt=False)
         work, active = sweep.work + self._skipped(), 1.0
         if not cooling:
             self.epsilon = 1e-3
@@ -238,7 +239,9 @@ class SequentialDual:
         while work < limit:
             rest = self._active()
             active = rest.size / self.n
-            loop = self._shrunk(rng.permutation(rest))
+            owner = self.owner[rest]
+            mine = [rest[owner == t] for t in range(self.threads)]
+            loop = self._shrunk(self._shuffled(rngs, mine))
             work += loop.work
             if loop.work == 0 or loop.violation < self.epsilon:
                 break
@@ -246,24 +249,42 @@ class SequentialDual:
 
     def adaptive_epoch(self) -> EpochResult:
         """n visits, each example as often as its gains deserve."""
-        rng = self._rng()
-        order = draw_visits(self.visited, np.ascontiguousarray(self.preference), rng)
-        sweep = self._full(order, adapt=True)
-        work = sweep.work + self._skipped()
-        return EpochResult(work, sweep.violation, np.count_nonzero(np.bincount(order)) / self.n)
+        rngs = self._rngs()
+
+        def draw(t):
+            order = draw_visits(self.visited_of[t], self.preference, rngs[t])
+            return order, np.count_nonzero(np.bincount(order))
+
+        drawn = self._of_each(draw)
+        sweep = self._full([order for order, _ in drawn], adapt=True)
+        active = sum(rows for _, rows in drawn) / self.n
+        return EpochResult(sweep.work + self._skipped(), sweep.violation, active)
 
     def _skipped(self) -> int:
         """Class scores that rows without features spare; an epoch counts them all the same."""
         return (self.n - self.visited.size) * self.k
 
-    def _rng(self) -> np.random.Generator:
-        """Random numbers of this epoch: a function of the seed and the epoch alone."""
-        rng = np.random.default_rng([self.seed, self.epoch])
+    def _rngs(self) -> list[np.random.Generator]:
+        """Random numbers of this epoch: a function of the seed, the epoch and the thread alone."""
+        seeds: list[list[int]] = [[self.seed, self.epoch]]
+        if self.threads > 1:
+            seeds = [[self.seed, self.epoch, t] for t in range(self.threads)]
         self.epoch += 1
-        return rng
+        return [np.random.default_rng(seed) for seed in seeds]
 
-    def _full(self, order: np.ndarray, *, adapt: bool) -> Sweep:
-        span = self.n if adapt else 0
+    def _shuffled(
+        self, rngs: list[np.random.Generator], rows: list[np.ndarray]
+    ) -> list[np.ndarray]:
+        return self._of_each(lambda t: rngs[t].permutation(rows[t]))
+
+    def _of_each(self, task: Callable[[int], Any]) -> list[Any]:
+        """What a task gives for each thread, made by all of them."""
+        if self.threads == 1:
+            return [task(0)]
+        return list(self.pool.map(task, range(self.threads)))
+
+    def _full(self, orders: list[np.ndarray], *, adapt: bool) -> Sweep:
+        span = self.n // self.threads if adapt else 0  # each makes that share of the visits
 
         def visit(t, W, shift, part, begin):
             data = self.visit_data._replace(rows=self.rows_of[t])
@@ -272,9 +293,9 @@ class SequentialDual:
                 Frequencies(self.preference, self.averages[t], span), self.seen, self.scratches[t],
             )  # fmt: skip
 
-        return self._sweep(order, visit)
+        return self._sweep(orders, visit)
 
-    def _shrunk(self, order: np.ndarray) -> Sweep:
+    def _shrunk(self, orders: list[np.ndarray]) -> Sweep:
         def visit(t, W, shift, part, begin):
             data = self.visit_data._replace(rows=self.rows_of[t])
             return shrunk_sweep(
@@ -282,60 +303,89 @@ class SequentialDual:
                 self.scratches[t],
             )  # fmt: skip
 
-        return self._sweep(order, visit)
+        return self._sweep(orders, visit)
 
-    def _sweep(self, order: np.ndarray, visit: Callable[..., Any]) -> Sweep:
-        """Visit all of ``order``; threads come together now and then to have one intercept."""
-        slices = [order]
-        if self.threads > 1 and self.data.tau != 0:
-            is_soft = self.soft is not None
-            between = visits_between_meetings if is_soft else visits_between_moves
-            slices = cut_visits(order, between(self.n))
-        return sum((self._side_by_side(part, visit) for part in slices), Sweep())
-
-    def _side_by_side(self, order: np.ndarray, visit: Callable[..., Any]) -> Sweep:
-        """Each thread visits its own rows of ``order``, all from one W; then b follows."""
-        before = self.W[-1].copy()
-        self.all_W[self.W.shape[0] :] = before
-        softs = [self.soft and self.soft.copy() for _ in range(self.threads)]
-        owner = self.owner[order] if self.threads > 1 else np.zeros(1, np.intp)
-        shares = [order if self.threads == 1 else order[owner == t] for t in range(self.threads)]
-        waiting = [
-            self.pool.submit(self._visits, t, shares[t], visit, softs[t])
-            for t in range(1, self.threads)
-        ]
-        ended = [self._visits(0, shares[0], visit, softs[0]), *(item.result() for item in waiting)]
-        done = sum((sweep for sweep, _ in ended), Sweep())
-        self.dual += done.gain
-        if self.soft is None:
-            self._gather_intercepts(before)
-        else:
-            moved = sum((by for _, by in ended), np.zeros(self.k))
-            self.dual -= self.soft.follow(moved, softs, self.W, self.shift)
+    def _sweep(self, orders: list[np.ndarray], visit: Callable[..., Any]) -> Sweep:
+        """Visit the rows of each thread; they come together now and then and begin alike."""
+        if self.threads == 1:
+            return self._side_by_side(orders, visit)[0]
+        visits = sum(order.size for order in orders)
+        meetings = max(1, round(visits / visits_between_meetings(self.n)))
+        done = Sweep()
+        for shares in zip(*(np.array_split(order, meetings) for order in orders), strict=True):
+            while any(share.size for share in shares):
+                more, shares = self._side_by_side(shares, visit)
+                done += more
         return done
 
+    def _side_by_side(
+        self, shares: Sequence[np.ndarray], visit: Callable[..., Any]
+    ) -> tuple[Sweep, list[np.ndarray]]:
+        """Each thread visits its share of an order, then b follows; also the visits that are left.
+
+        Those are of threads that had no more room to note their moves.
+        """
+        weights: list[Any] = [self.hybrid.lists if self.hybrid else self.W]
+        if self.moves is not None:
+            self._make_alike()
+            self.moves.published[:] = 0
+            tau = self.visit_data.tau
+            weights = [note_in(W, self.moves, t, tau) for t, W in enumerate(self.all_W)]
+        softs = [self.soft and self.soft.copy() for _ in shares]
+        ended = self._of_each(lambda t: self._visits(t, shares[t], visit, weights[t], softs[t]))
+        if self.moves is not None:  # once all have published all
+            for _ in range(2):
+                self._of_each(
+                    lambda t: exchange_moves(self.rows_of[t], weights[t], self.scratches[t])
+                )
+        done = sum((sweep for sweep, *_ in ended), Sweep())
+        self.dual += done.gain
+        if self.soft is not None:
+            moved = sum((by for _, by, _ in ended), np.zeros(self.k))
+            self.dual -= self.soft.follow(moved, softs, self.W, self.shift)
+        return done, [left for *_, left in ended]
+
+    def _make_alike(self) -> None:
+        """All threads begin with the weights of the first."""
+        for W in self.all_W[1:]:
+            if self.are_alike:
+                W[-1] = self.W[-1]
+            else:
+                W[:] = self.W
+        self.are_alike = True
+
     def _visits(
-        self, t: int, order: np.ndarray, visit: Callable[..., Any], soft: SoftIntercept | None
-    ) -> tuple[Sweep, np.ndarray]:
-        """The visits of one thread, and how far they moved a soft intercept."""
-        W, shift = self._own_rows(self.all_W, t), self._own_rows(self.all_shift, t)
-        weights = W if self.threads == 1 else Shared(W, shift[:, None], np.zeros(1, np.int32))
-        if self.hybrid:
-            W, weights = self.hybrid.dense, self.hybrid.lists
+        self,
+        t: int,
+        order: np.ndarray,
+        visit: Callable[..., Any],
+        weights: Any,
+        soft: SoftIntercept | None,
+    ) -> tuple[Sweep, np.ndarray, np.ndarray]:
+        """Visits of one thread, how far they moved a soft intercept, and those that are left."""
+        left = [order[:0]]
 
         def sweep(order: np.ndarray) -> Sweep:
             """The kernel stops early when alpha or W needs room."""
             position, done = 0, Sweep()
+            if self.moves is not None:
+                weights.progress[NEXT] = 0
             while position < order.size:
+                if self.moves is not None and is_full(weights):
+                    left.append(order[position:])
+                    break
                 self._make_room(t)
-                position, *what = visit(t, weights, shift, order, position)
+                position, *what = visit(t, weights, self.shift, order, position)
                 done += Sweep(*what)
             return done
 
         if soft is None:
-            return sweep(order), np.zeros(self.k)
+            return sweep(order), np.zeros(self.k), np.concatenate(left)
         visits = visits_between_moves(self.n, self.threads)
-        return soft.visit(order, visits, W, shift, sweep)
+        others = None if self.moves is None else weights.others
+        W = self.hybrid.dense if self.hybrid else self.all_W[t]
+        done, moved = soft.visit(order, visits, W, self.shift, sweep, others)
+        return done, moved, np.concatenate(left)
 
     def _make_room(self, t: int) -> None:
         if self.hybrid:
@@ -345,16 +395,6 @@ class SequentialDual:
             spare = alpha.classes.size // 2 + 2 * self.k
             mine = np.flatnonzero(self.owner == t) if self.threads > 1 else slice(None)
             self.alphas[t] = tidy_pool(alpha, mine, spare)
-
-    def _gather_intercepts(self, before: np.ndarray) -> None:
-        """The intercept of the first thread takes over what the others added to theirs."""
-        if self.threads == 1:
-            return
-        self.W[-1] += (self.all_W[self.W.shape[0] :] - before).sum(axis=0)
-        if self.shift.size:
-            rest = self.all_shift[self.shift.size :]
-            self.shift[-1] += rest.sum()
-            rest[:] = 0
 
     def _active(self) -> np.ndarray:
         return active_examples(self.loss, self.data, self.alpha, self.scratches[0])
@@ -367,6 +407,7 @@ class SequentialDual:
         Blocks of classes and of rows are fixed, and sums are taken in one order, so that the number
         of threads changes nothing.
         """
+        self.are_alike = False
         alpha = self.alpha
         b = self.W[-1] + self.shift[-1] if self.shift.size else self.W[-1].copy()
         if self.hybrid:

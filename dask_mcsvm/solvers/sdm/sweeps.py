@@ -10,39 +10,31 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 
 from dask_mcsvm.formulations.margins import EQUAL, Margins
 from dask_mcsvm.solvers.kernels.candidate_classes import screen
-from dask_mcsvm.solvers.kernels.dense_weights import updates_all
 from dask_mcsvm.solvers.kernels.dual_variables import (
     alpha_has_room,
     alpha_load,
     alpha_prefetch,
     alpha_store,
 )
-from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_kernel, bare_part, kernel
+from dask_mcsvm.solvers.kernels.jit import apart, bare_kernel, bare_part, kernel
 from dask_mcsvm.solvers.kernels.margins import add_listed_margins, add_margins
 from dask_mcsvm.solvers.kernels.rows import (
-    add_to_all,
     place_prefetch,
-    row_axpy,
     row_dot,
     row_has_room,
     row_prefetch,
     row_scores,
     row_scores_of,
-    row_update,
-    row_update_all,
     weights_prefetch,
 )
 from dask_mcsvm.solvers.kernels.simd import prefetch
-from dask_mcsvm.solvers.kernels.standard_rows import CentredRows, StandardRows, kind_of
+from dask_mcsvm.solvers.kernels.standard_rows import CentredRows, StandardRows
 from dask_mcsvm.solvers.kernels.steps import free_first, step
-from dask_mcsvm.solvers.kernels.weights import Shared
 
-#: Visits ahead of which memory is asked for a row, and before that for where it is.
-NEAR, FAR = 4, 10
+from .moves import FAR, NEAR, can_visit, move_weights
 
 
 class Data(NamedTuple):
@@ -87,70 +79,6 @@ def make_scratch(k: int, dtype: np.dtype) -> Scratch:
         apart(k + 1, np.float64),
         apart(5, np.float64),
     )
-
-
-@bare_part
-def move_weights(data, i, W, shift, k, scratch, q):
-    """W += what the step of example i found; it is the same code for all losses."""
-    classes, delta, moved = scratch.classes, scratch.delta, scratch.out[4]
-    touched = 0
-    for c in range(q):
-        if delta[c] != 0:
-            classes[touched], classes[c] = classes[c], classes[touched]
-            scratch.a[touched], scratch.a[c] = scratch.a[c], scratch.a[touched]
-            delta[touched] = delta[c]
-            touched += 1
-    add_to_weights(data, i, W, scratch, touched)
-    if shift.size > 0 and moved != 0:
-        add_to_common(data, i, W, shift, scratch, scratch.a.dtype.type(moved / k))
-
-
-def add_to_weights(data, i, W, scratch, touched):
-    """W += delta x_i in the first ``touched`` listed classes."""
-
-
-@bare_by_type(add_to_weights)
-def _add_to_weights(data, i, W, scratch, touched):
-    if not isinstance(W, types.Array):
-
-        def by_list(data, i, W, scratch, touched):
-            row_update(data.rows, i, W, data.tau, scratch.classes, scratch.delta, touched)
-
-        return by_list
-
-    def alone(data, i, W, scratch, touched):
-        if touched > 2 and updates_all(W):
-            spread = scratch.s
-            spread[:] = 0
-            for c in range(touched):
-                spread[scratch.classes[c]] = scratch.delta[c]
-            row_update_all(data.rows, i, W, data.tau, spread)
-        else:
-            row_update(data.rows, i, W, data.tau, scratch.classes, scratch.delta, touched)
-
-    return alone
-
-
-def add_to_common(data, i, W, shift, scratch, scale):
-    """LLW's part of all columns += scale x_i."""
-
-
-@bare_by_type(add_to_common)
-def _add_to_common(data, i, W, shift, scratch, scale):
-    if kind_of(W) is not Shared:
-
-        def alone(data, i, W, shift, scratch, scale):
-            row_axpy(data.rows, i, shift, data.tau, scale)
-            add_to_all(data.rows, i, scale)
-
-        return alone
-
-    def shared(data, i, W, shift, scratch, scale):
-        scratch.s[0] = scale
-        column = Shared(W.common, W.common, W.first)
-        row_update(data.rows, i, column, data.tau, W.first, scratch.s, 1)
-
-    return shared
 
 
 @bare_kernel
@@ -211,14 +139,14 @@ def full_sweep(loss, data, order, begin, W, shift, alpha, fresh, frequencies, se
 
     Updates W, shift (LLW's common part of all columns; empty otherwise), alpha, the preferences,
     and ``seen`` (n, 2): loss and gap of each example as last seen. Returns where it stopped (short
-    of the end when alpha or W needs larger pools), the gain of the dual, the largest violation and
-    the number of class scores computed.
+    of the end when alpha, W or notes of moves need more room), the gain of the
+    dual, the largest violation and the number of class scores computed.
     """
     k = loss.k
     total, worst = 0.0, 0.0
     s, classes, a, sc, out = scratch.s, scratch.classes, scratch.a, scratch.sc, scratch.out
     for t in range(begin, order.size):
-        if not alpha_has_room(alpha, k):
+        if not (alpha_has_room(alpha, k) and can_visit(data.rows, t, W, scratch)):
             return t, total, worst, (t - begin) * k
         i = order[t]
         look_ahead(data, order, t, W, alpha)
@@ -270,7 +198,8 @@ def shrunk_sweep(loss, data, order, begin, W, shift, alpha, scratch):
     total, worst, work = 0.0, 0.0, 0
     classes, a, sc, out = scratch.classes, scratch.a, scratch.sc, scratch.out
     for t in range(begin, order.size):
-        if not alpha_has_room(alpha, loss.k):
+        room = alpha_has_room(alpha, loss.k)
+        if not (room and can_visit(data.rows, t, W, scratch)):
             return t, total, worst, work
         i = order[t]
         look_ahead(data, order, t, W, alpha)

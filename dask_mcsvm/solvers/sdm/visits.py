@@ -22,24 +22,25 @@ def draw_visits(
     """
     if rows.size == 0:
         return rows
-    total = float(preference[rows].sum())
+    due = preference[rows]
+    total = float(due.sum())
     scale = rows.size / (total * parts)
     # Rounding may make the last sum a little larger than it should be.
     order = np.empty(int(rows.size / parts) + 2, np.int64)
-    count = list_visits(rows, preference, scale, rng.random(), order)
+    count = list_visits(rows, due, scale, rng.random(), order)
     order = order[:count]
     shuffle(order, rng.integers(2**63, dtype=np.uint64))
     return order
 
 
 @kernel
-def list_visits(rows, preference, scale, begin, order):
+def list_visits(rows, due, scale, begin, order):
     """Row after row as often as the sum of what is due passes a whole number; returns the count."""
-    due, count = begin, 0
-    for i in rows:
-        due += preference[i] * scale
-        while count + 1 <= due and count < order.size:
-            order[count] = i
+    total, count = begin, 0
+    for p in range(rows.size):
+        total += due[p] * scale
+        while count + 1 <= total and count < order.size:
+            order[count] = rows[p]
             count += 1
     return count
 

@@ -70,7 +70,8 @@ class MemoryRun(Run):
         """What the plan says of W; splitting has one way."""
         if self.solver != "sdm":
             return {}
-        return {"weights": self.plan.weights, "limit": self.plan.memory_limit}
+        plan = self.plan
+        return {"weights": plan.weights, "limit": plan.memory_limit, "threads": plan.threads}
 
     def advance(self) -> Advance:
         schedule = "newton" if self.solver == "splitting" else self.plan.schedule
