@@ -14,21 +14,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dask_mcsvm.formulations import Tally
 from dask_mcsvm.formulations.margins import cut
 from dask_mcsvm.solvers.kernels.dual_variables import SparseAlpha, positions
 from dask_mcsvm.solvers.kernels.margins import for_kernels
-from dask_mcsvm.solvers.kernels.standard_rows import settle_mean
+from dask_mcsvm.solvers.kernels.standard_rows import settle_mean, with_weights
 from dask_mcsvm.solvers.kernels.steps import CS
 from dask_mcsvm.solvers.row_block import RowBlock
+from dask_mcsvm.solvers.sdm.hybrid import HybridWeights
 from dask_mcsvm.solvers.sdm.initial_duals import optimum_without_features, seen_at_zero
 from dask_mcsvm.solvers.sdm.intercept import SoftIntercept, Sweep, fall
 from dask_mcsvm.solvers.sdm.run import square_sum
 from dask_mcsvm.solvers.sdm.shard import Shard, shard_columns
 from dask_mcsvm.solvers.sdm.shard_tasks import How, soft_data
-from dask_mcsvm.solvers.sdm.sweeps import Frequencies, make_scratch
+from dask_mcsvm.solvers.sdm.sweeps import Data, Frequencies, make_scratch
 from dask_mcsvm.solvers.sdm.visits import draw_visits
+from dask_mcsvm.solvers.standardized import CentredCsr
 
 from .blocks import Classes, GroupWeights, placed
 from .exchange_visits import Candidates, add_moves, list_rivals, no_moves, visit_candidates
@@ -222,30 +225,20 @@ def exchange(
     k, n = common.b.size, piece.rows.y.size
     data = soft_data(piece.rows, how)
     candidates = join_candidates(piece, found, common, groups, how.tau, fresh)
-    moved = no_moves(candidates, k, piece.rows.X.shape[1], candidates.alpha.dtype)
     preference, average, seen = piece.preference.copy(), common.average.copy(), piece.seen.copy()
-    frequencies, stirred = Frequencies(preference, average, span), np.ones(n, np.bool_)
-    scratch, rng, begun = make_scratch(k, candidates.alpha.dtype), seed.rng(), 0
-    b = common.b[None].copy()
+    frequencies = Frequencies(preference, average, span)
+    b, rng = common.b[None].copy(), seed.rng()
+    visits = Visits(piece.rows.X, data, candidates, b[0], frequencies, seen)
     intercept = SoftIntercept(how.rho, k)
     intercept.own, intercept.pull = common.own, common.pull
-
-    def sweep(order: Array) -> Sweep:
-        nonlocal begun
-        gain, worst = visit_candidates(
-            CS(k), data, order, begun, candidates, moved, b[0], frequencies, seen, stirred, scratch
-        )
-        begun += order.size
-        return Sweep(gain, worst, 0)
-
     gain, worst = 0.0, 0.0
     for turn in range(passes + 1):
         rows = np.arange(n) if turn == 0 else np.repeat(np.arange(n), piece.often - 1)
-        order = rng.permutation(rows if turn < 2 else np.flatnonzero(stirred))
+        order = rng.permutation(rows if turn < 2 else np.flatnonzero(visits.stirred))
         if order.size == 0:
             continue
         x = intercept.own
-        done, step = intercept.visit(order, how.visits, b, np.empty(0), sweep)
+        done, step = intercept.visit(order, how.visits, b, np.empty(0), visits.sweep)
         intercept.move(b)
         gain, worst = gain + done.gain - fall(x, step), max(worst, done.violation)
     tally = common.tally + np.array([gain, 0.0, n * k, n])
@@ -256,6 +249,49 @@ def exchange(
     ends, listed, kept = nonzeros(candidates.alpha, candidates)
     held = Lists(np.diff(ends).astype(np.int32), listed, kept)
     return Exchanged(now, start, classes, values, held, preference, seen)
+
+
+class Visits:
+    """Visits of one step, and what they changed."""
+
+    def __init__(
+        self,
+        X: Any,
+        data: Data,
+        candidates: Candidates,
+        intercept: npt.NDArray[np.float64],
+        frequencies: Frequencies,
+        seen: npt.NDArray[np.float64],
+    ) -> None:
+        k, dtype = intercept.size, candidates.alpha.dtype
+        self.known = candidates, intercept, frequencies, seen
+        self.loss, self.scratch = CS(k), make_scratch(k, dtype)
+        self.stirred, self.begun = np.ones(data.y.size, np.bool_), 0
+        self.change: HybridWeights | None = None
+        none = np.zeros(k)
+        self.data = data._replace(rows=with_weights(data.rows, none, none.copy()))
+        csr = X.X if isinstance(X, CentredCsr) else X
+        if sp.issparse(csr):
+            longest = int(np.diff(csr.indptr).max(initial=1))
+            self.change = HybridWeights(X.shape[1], k, dtype, longest)
+            self.moved: Any = self.change.lists
+        else:
+            self.moved = no_moves(candidates, k, X.shape[1], dtype)
+
+    def sweep(self, order: Array) -> Sweep:
+        """Visit rows in this order."""
+        candidates, intercept, frequencies, seen = self.known
+        position, done = 0, Sweep()
+        while position < order.size:
+            if self.change is not None:
+                self.change.make_room()
+            position, gain, worst = visit_candidates(
+                self.loss, self.data, order, position, self.begun, candidates, self.moved,
+                intercept, frequencies, seen, self.stirred, self.scratch,
+            )  # fmt: skip
+            done += Sweep(gain, worst)
+        self.begun += order.size
+        return done
 
 
 def follow(

@@ -3,8 +3,9 @@
 A group of classes scores some rows with its columns of W and lists, for each row, the classes that
 may join (`list_rivals`). Visits then solve every row exactly over its listed classes, one after the
 other (`visit_candidates`). Their scores are those of the W that the step began with, plus what
-earlier visits of the step changed: Σ_j (alpha_jm - before_jm) <x_j, x_i>, over the rows j of the
-step whose alpha_jm moved. The products are made when they are needed; no W and no Gram matrix is.
+earlier visits of the step changed. Of sparse rows that change is a W of its own, as lists and dense
+rows (`Hybrid`). Of dense rows it would be as large as W; the scores are sums of inner products
+instead, Σ_j (alpha_jm - before_jm) <x_j, x_i> over the rows j that moved in class m (`Moved`).
 """
 
 from __future__ import annotations
@@ -12,15 +13,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
-
 from dask_mcsvm.solvers.kernels.candidate_classes import take_largest
+from dask_mcsvm.solvers.kernels.hybrid_weights import Hybrid
 from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_part, kernel
 from dask_mcsvm.solvers.kernels.margins import add_listed_margins, add_margins
-from dask_mcsvm.solvers.kernels.rows import row_axpy, row_dot, row_scores, row_update
-from dask_mcsvm.solvers.kernels.standard_rows import CentredRows, kind_of
+from dask_mcsvm.solvers.kernels.rows import (
+    row_axpy,
+    row_dot,
+    row_has_room,
+    row_scores,
+    row_scores_of,
+    row_update,
+)
+from dask_mcsvm.solvers.kernels.standard_rows import kind_of
 from dask_mcsvm.solvers.kernels.steps import step
 from dask_mcsvm.solvers.sdm.sweeps import prefer
+
+#: Stands for the next place of one that is in no list.
+UNLISTED = -2
 
 
 class Candidates(NamedTuple):
@@ -37,10 +47,10 @@ class Candidates(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Which variables of a step have moved: for every class a list of places in `Candidates`."""
+    """Which variables of a step of dense rows have moved: for every class a list of places."""
 
-    head: np.ndarray  # (k,) int64, -1 where there is none
-    after: np.ndarray  # (all,) int64, the next of the list; -2 where a place is in no list
+    head: np.ndarray  # (k,) int64, a place in `Candidates`, -1 where there is none
+    after: np.ndarray  # (all,) int64, the next of the list; UNLISTED where a place is in none
     row: np.ndarray  # (all,) int64
     products: np.ndarray  # (rows,) float64, <x_j, x_i> for the row i of a visit
     known: np.ndarray  # (rows,) int64, the visit that they are of
@@ -52,7 +62,7 @@ def no_moves(candidates: Candidates, k: int, n_features: int, dtype: np.dtype) -
     n = candidates.start.size - 1
     return Moved(
         np.full(k, -1, np.int64),
-        np.full(candidates.classes.size, -2, np.int64),
+        np.full(candidates.classes.size, UNLISTED, np.int64),
         np.repeat(np.arange(n), np.diff(candidates.start)),
         np.zeros(n),
         np.full(n, -1, np.int64),
@@ -91,98 +101,134 @@ def list_rivals(rows, place, tau, margins, labels, intercept, W, start, held, kn
             scores[i, c] = s[classes[c]] if c < count else none
 
 
-def row_product(rows, i, j, x):
-    """<x_i, x_j>, the constant feature apart; ``x`` holds what is stored of row i."""
+def moves_have_room(data, i, moved, q):
+    """Whether row i can move in q classes now."""
 
 
-@bare_by_type(row_product)
-def _row_product(rows, i, j, x):
-    if kind_of(rows) is CentredRows:
-        return lambda rows, i, j, x: (
-            np.float64(row_dot(rows.csr, j, x, 0.0)) - rows.common[i] - rows.common[j] + rows.far
+@bare_by_type(moves_have_room)
+def _moves_have_room(data, i, moved, q):
+    if kind_of(moved) is Hybrid:
+        return lambda data, i, moved, q: row_has_room(data.rows, i, moved, q)
+    return lambda data, i, moved, q: True
+
+
+def moved_scores(data, i, now, candidates, moved, classes, q, more):
+    """more[c] = what the visits of a step so far added to the scores of row i for c < q."""
+
+
+@bare_by_type(moved_scores)
+def _moved_scores(data, i, now, candidates, moved, classes, q, more):
+    if kind_of(moved) is Hybrid:
+        return lambda data, i, now, candidates, moved, classes, q, more: row_scores_of(
+            data.rows, i, moved, more.dtype.type(0), classes, q, more
         )
-    return lambda rows, i, j, x: np.float64(row_dot(rows, j, x, 0.0))
+
+    def products(data, i, now, candidates, moved, classes, q, more):
+        row_axpy(data.rows, i, moved.x, moved.x.dtype.type(0), moved.x.dtype.type(1))
+        for c in range(q):
+            total, p = 0.0, moved.head[classes[c]]
+            while p >= 0:
+                j = moved.row[p]
+                if moved.known[j] != now:
+                    moved.known[j] = now
+                    moved.products[j] = row_dot(data.rows, j, moved.x, moved.x.dtype.type(0))
+                total += (np.float64(candidates.alpha[p]) - candidates.before[p]) * moved.products[j]
+                p = moved.after[p]
+            more[c] = total
+        row_axpy(data.rows, i, moved.x, moved.x.dtype.type(0), moved.x.dtype.type(-1))
+
+    return products
 
 
-def spread_row(rows, i, x, scale):
-    """x += scale times what is stored of row i."""
+def note_moves(data, i, first, moved, classes, delta, q):
+    """Variables of row i, its candidates from ``first`` on, moved by delta[:q]."""
 
 
-@bare_by_type(spread_row)
-def _spread_row(rows, i, x, scale):
-    if kind_of(rows) is CentredRows:
-        return lambda rows, i, x, scale: row_axpy(rows.csr, i, x, x.dtype.type(0), scale)
-    return lambda rows, i, x, scale: row_axpy(rows, i, x, x.dtype.type(0), scale)
+@bare_by_type(note_moves)
+def _note_moves(data, i, first, moved, classes, delta, q):
+    if kind_of(moved) is Hybrid:
+
+        def by_feature(data, i, first, moved, classes, delta, q):
+            count = 0
+            for c in range(q):
+                if delta[c] != 0:
+                    classes[count], delta[count] = classes[c], delta[c]
+                    count += 1
+            row_update(data.rows, i, moved, delta.dtype.type(0), classes, delta, count)
+
+        return by_feature
+
+    def by_class(data, i, first, moved, classes, delta, q):
+        for c in range(q):
+            if delta[c] != 0 and moved.after[first + c] == UNLISTED:
+                moved.after[first + c] = moved.head[classes[c]]
+                moved.head[classes[c]] = first + c
+
+    return by_class
 
 
 @bare_part
-def current_scores(data, i, now, candidates, moved, intercept, scratch):
+def current_scores(data, i, now, candidates, moved, intercept, scratch, more):
     """List the candidates of row i with their variables and present scores; returns how many."""
     classes, a, sc = scratch.classes, scratch.a, scratch.sc
     first = candidates.start[i]
     q = candidates.start[i + 1] - first
-    spread_row(data.rows, i, moved.x, a.dtype.type(1))
     for c in range(q):
-        m = candidates.classes[first + c]
-        score = np.float64(candidates.scores[first + c]) + data.tau * intercept[m]
-        p = moved.head[m]
-        while p >= 0:
-            j = moved.row[p]
-            if moved.known[j] != now:
-                moved.known[j] = now
-                moved.products[j] = row_product(data.rows, i, j, moved.x)
-            score += (np.float64(candidates.alpha[p]) - candidates.before[p]) * moved.products[j]
-            p = moved.after[p]
-        classes[c], a[c], sc[c] = m, candidates.alpha[first + c], score
-    spread_row(data.rows, i, moved.x, a.dtype.type(-1))
+        classes[c], a[c] = candidates.classes[first + c], candidates.alpha[first + c]
+    moved_scores(data, i, now, candidates, moved, classes, q, more)
+    for c in range(q):
+        there = np.float64(candidates.scores[first + c]) + data.tau * intercept[classes[c]]
+        sc[c] = there + more[c]
     add_listed_margins(data.margins, data.y[i], classes, q, sc)
     return q
 
 
 @bare_part
-def store_moves(data, i, candidates, moved, intercept, scratch, q):
-    """What a step changed: variables, the lists of what moved, the intercept."""
-    first = candidates.start[i]
-    for c in range(q):
-        if scratch.delta[c] != 0:
-            p, m = first + c, scratch.classes[c]
-            candidates.alpha[p] = scratch.a[c]
-            intercept[m] += np.float64(data.tau) * scratch.delta[c]
-            if moved.after[p] == -2:
-                moved.after[p], moved.head[m] = moved.head[m], p
+def loss_and_gap(a, sc, q, C):
+    """What a row costs at these scores, and its share of the duality gap; its own class is first.
+
+    They are those of all classes, as long as no class that is not listed is nearer.
+    """
+    own = np.float64(sc[0]) - 1.0
+    top, gap = own, a[0] * own
+    for c in range(1, q):
+        top = max(top, np.float64(sc[c]))
+        gap += a[c] * np.float64(sc[c])
+    return top - own, gap + C * (top - own)
 
 
 @kernel
 def visit_candidates(
-    loss, data, order, begun, candidates, moved, intercept, frequencies, seen, stirred, scratch
-):
-    """Solve the rows of ``order`` one after another over their candidates [CS-S].
+    loss, data, order, begin, begun, candidates, moved, intercept, frequencies, seen, stirred,
+    scratch,
+):  # fmt: skip
+    """Solve the rows of ``order[begin:]`` one after another over their candidates [CS-S].
 
-    ``begun`` is how many visits the step had before. ``seen`` (n, 2) becomes loss and gap of each
-    row at this visit, ``stirred`` (n,) whether it moved. Returns the rise of the dual and the
-    largest violation.
+    ``begun`` is how many visits the step had before ``order``. ``seen`` (n, 2) becomes loss and gap
+    of each row at this visit, ``stirred`` (n,) whether it moved. Returns where it stopped (short of
+    the end when what moved needs larger pools), the rise of the dual and the largest violation.
     """
     total, worst = 0.0, 0.0
-    a, sc, out = scratch.a, scratch.sc, scratch.out
-    for t in range(order.size):
+    a, sc, delta, out = scratch.a, scratch.sc, scratch.delta, scratch.out
+    more = apart(a.size, a.dtype)
+    for t in range(begin, order.size):
         i = order[t]
-        C = np.float64(data.C[i])
-        q = current_scores(data, i, begun + t, candidates, moved, intercept, scratch)
-        top, gap = np.float64(sc[0]) - 1.0, 0.0
-        for c in range(1, q):
-            top = max(top, np.float64(sc[c]))
-        for c in range(q):
-            gap += a[c] * (np.float64(sc[c]) - (1.0 if c == 0 else 0.0))
-        seen[i, 0] = top - (np.float64(sc[0]) - 1.0)
-        seen[i, 1] = gap + C * seen[i, 0]
-        changed = step(loss, sc, a, q, C, data.square[i], scratch.delta, scratch.v, out)
+        first, C = candidates.start[i], np.float64(data.C[i])
+        if not moves_have_room(data, i, moved, candidates.start[i + 1] - first):
+            return t, total, worst
+        q = current_scores(data, i, begun + t, candidates, moved, intercept, scratch, more)
+        seen[i, 0], seen[i, 1] = loss_and_gap(a, sc, q, C)
+        changed = step(loss, sc, a, q, C, data.square[i], delta, scratch.v, out)
         if changed > 0:
-            store_moves(data, i, candidates, moved, intercept, scratch, q)
+            for c in range(q):
+                candidates.alpha[first + c] = a[c]
+                intercept[scratch.classes[c]] += np.float64(data.tau) * delta[c]
+            note_moves(data, i, first, moved, scratch.classes, delta, q)
         stirred[i] = changed > 0
         total += out[3]
         worst = max(worst, out[2])
         prefer(frequencies, i, out[3], changed > 0)
-    return total, worst
+    return order.size, total, worst
 
 
 @kernel
