@@ -28,7 +28,7 @@ from dask.task_spec import List, Task, TaskRef
 
 from dask_mcsvm.data.rows import Graph, Key, Rows
 from dask_mcsvm.solvers.groups.blocks import GroupWeights
-from dask_mcsvm.solvers.groups.clips import start_weights, sum_tallies, tally_bounds, zero_weights
+from dask_mcsvm.solvers.groups.clips import start_weights, sum_tallies, tally_bounds
 from dask_mcsvm.solvers.groups.exchange import (
     FORMULATION,
     Common,
@@ -180,14 +180,15 @@ class Exchange:
         graph: Graph = {}
         left = dict(state)
         bottoms = []
+        common = left["common"] = (f"cs-renew-e{epoch}", self.run)
         for g in range(len(self.groups)):
             name = weights_name(g)
-            held: Key = (f"cs-refresh-start-e{epoch}", self.run, g)
-            graph[held] = Task(held, zero_weights, TaskRef(state[name]))
+            held: Key | None = None
             for c, rows in enumerate(self.rows.keys):
                 key = (f"cs-refresh-e{epoch}", self.run, g, c)
+                before = None if held is None else TaskRef(held)
                 graph[key] = Task(
-                    key, add_rows, TaskRef(held), TaskRef(state[f"duals-{c}"]), TaskRef(rows),
+                    key, add_rows, before, TaskRef(state[f"duals-{c}"]), TaskRef(rows),
                     classes=self._classes(g), k=self.rows.n_classes, tau=self.rows.tau,
                 )  # fmt: skip
                 held = key
@@ -196,11 +197,12 @@ class Exchange:
             bottoms.append(TaskRef(low))
             done = left[name] = (f"cs-refreshed-e{epoch}", self.run, g)
             graph[done] = Task(
-                done, finish_group, TaskRef(held), TaskRef(state[name]), TaskRef(state["common"]),
+                done, finish_group, TaskRef(held), TaskRef(state[name]), TaskRef(common),
                 classes=self._classes(g),
             )  # fmt: skip
-        common = left["common"] = (f"cs-renew-e{epoch}", self.run)
-        graph[common] = Task(common, renew_common, TaskRef(state["common"]), List(*bottoms))
+        graph[common] = Task(
+            common, renew_common, TaskRef(state["common"]), List(*bottoms), rho=self.rho
+        )
         shares = [
             pick(graph, (f"cs-dual-e{epoch}-part", self.run, g), left[weights_name(g)], 1)
             for g in range(len(self.groups))
@@ -269,7 +271,7 @@ class Exchange:
         state["common"] = (f"cs-common-{name}", self.run)
         graph[state["common"]] = Task(state["common"], hand_over, TaskRef(done))
         for g in range(len(self.groups)):
-            key = (f"cs-follow-{name}", self.run, g)
+            key = (f"cs-weights-{name}", self.run, g)
             graph[key] = Task(
                 key, follow, TaskRef(state[weights_name(g)]), TaskRef(piece), TaskRef(done),
                 classes=self._classes(g), tau=self.rows.tau,

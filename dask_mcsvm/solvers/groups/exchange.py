@@ -237,10 +237,15 @@ def exchange(
         order = rng.permutation(rows if turn < 2 else np.flatnonzero(visits.stirred))
         if order.size == 0:
             continue
-        x = intercept.own
-        done, step = intercept.visit(order, how.visits, b, np.empty(0), visits.sweep)
-        intercept.move(b)
-        gain, worst = gain + done.gain - fall(x, step), max(worst, done.violation)
+        if how.rho == 1.0:  # visits move b itself
+            done = visits.sweep(order)
+            intercept.own = b[0]
+        else:
+            x = intercept.own
+            done, step = intercept.visit(order, how.visits, b, np.empty(0), visits.sweep)
+            intercept.move(b)
+            done += Sweep(-fall(x, step))
+        gain, worst = gain + done.gain, max(worst, done.violation)
     tally = common.tally + np.array([gain, 0.0, n * k, n])
     tally[1] = max(common.tally[1], worst)
     now = Common(b[0], intercept.own, intercept.pull, average, tally)
@@ -359,15 +364,25 @@ def report_epoch(common: Common, gaps: Sequence[float], n: int) -> Tally:
 
 
 def add_rows(
-    weights: GroupWeights, shard: Shard, rows: RowBlock, *, classes: Classes, k: int, tau: float
+    before: GroupWeights | None,
+    shard: Shard,
+    rows: RowBlock,
+    *,
+    classes: Classes,
+    k: int,
+    tau: float,
 ) -> GroupWeights:
     """Add what a chunk puts into the columns of a group, in float64.
 
     The tally gains what the dual is linear in, of all classes; only the first group counts it.
     """
-    W, first = weights.W.copy(), int(classes[0])
+    if before is None:
+        W, tally = np.zeros((rows.X.shape[1] + 1, classes.size)), Tally()
+    else:
+        W, tally = before.W.copy(), before.tally
+    first = int(classes[0])
     linear = shard_columns(shard, rows.data(tau), rows.C, FORMULATION, k, first, W, np.empty(0))
-    return GroupWeights(W, weights.tally.plus((linear * (first == 0), 0.0, 0)))
+    return GroupWeights(W, tally.plus((linear * (first == 0), 0.0, 0)))
 
 
 def bottom(weights: GroupWeights) -> npt.NDArray[np.float64]:
@@ -375,9 +390,12 @@ def bottom(weights: GroupWeights) -> npt.NDArray[np.float64]:
     return weights.W[-1].astype(np.float64)
 
 
-def renew_common(common: Common, bottoms: Sequence[npt.NDArray[np.float64]]) -> Common:
-    """The intercept stays, what alpha would give is known anew."""
-    return common._replace(own=np.concatenate(bottoms))
+def renew_common(
+    common: Common, bottoms: Sequence[npt.NDArray[np.float64]], *, rho: float
+) -> Common:
+    """What alpha would give is known anew; the intercept stays, unless it is just that."""
+    own = np.concatenate(bottoms)
+    return common._replace(own=own, b=own if rho == 1.0 else common.b)
 
 
 def finish_group(
