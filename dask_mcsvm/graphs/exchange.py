@@ -1,15 +1,16 @@
 """Crammer-Singer by rows and class groups: groups name candidates, visits decide, groups follow.
 
 An epoch is a row of steps, each of some rows of one chunk. Every group of classes scores these rows
-with its columns of W and names the best few rivals of each; ``cs-exchange`` takes the union of what
+with its columns of W and names the best few rivals of each; ``cs-decide`` takes the union of what
 all groups named, solves the rows one after another, exactly over these classes, and hands back what
-changed. It is the barrier of a step: it needs every group, and every group needs it.
+changed. It is the barrier of a step: it needs every group, and every group needs it. (Dask's
+dashboard would take the word exchange, of eight letters, for a hash and leave it out.)
 
-    rows c, duals c ─ cs-draw ─ cs-rows-e3-b7 ─┬───────────────────────────────────────┐
-                                               ├─ cs-rivals-e3-b7  0 ─┐                ├─ weights 0
-    weights 0 (step before) ───────────────────┘                      ├─ cs-exchange-e3-b7
-    weights 1 (step before) ───────────────────┬─ cs-rivals-e3-b7  1 ─┘                ├─ weights 1
-                                               └───────────────────────────────────────┘
+    rows c, duals c ─ cs-draw ─ cs-rows-e3-b7 ─┬─ cs-rivals-e3-b7  0 ─┐
+    weights 0 (step before) ───────────────────┤                      ├─ cs-decide-e3-b7
+                                               ├─ cs-rivals-e3-b7  1 ─┘         │
+    weights 1 (step before) ───────────────────┘                                │
+                                       cs-weights-e3-b7  0, cs-weights-e3-b7  1 ┘
 
 No task reads or returns more of W than the columns of one group: the exchange sees scores of a few
 classes for each row, and the inner products of rows that it needs to keep them current. It also
@@ -260,7 +261,7 @@ class Exchange:
                 classes=self._classes(g), tau=self.rows.tau, rivals=RIVALS,
             )  # fmt: skip
             found.append(TaskRef(key))
-        done = (f"cs-exchange-{name}", self.run)
+        done = (f"cs-decide-{name}", self.run)
         n = self.rows.n
         how = How(FORMULATION, self.rows.tau, self.rho, 1, visits_between_moves(n))
         graph[done] = Task(

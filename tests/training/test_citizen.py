@@ -31,6 +31,7 @@ def alone(work):
         ("rounds", "ww-round-e3-r2"),
         ("averaging", "llw-average-e3-r7"),
         ("classes", "ovr-visit-e3-r2"),
+        ("exchange", "cs-decide-e3-b3"),
         ("splitting", "cs-advance-e3-r0"),
     ],
 )

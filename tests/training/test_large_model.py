@@ -19,7 +19,7 @@ from dask_mcsvm.graphs.model_files import file_widths
 from dask_mcsvm.report._run import run_of
 from dask_mcsvm.storage import read_part, write_part
 
-BY_GROUPS = ("rounds", "averaging", "classes")
+BY_GROUPS = ("rounds", "averaging", "classes", "exchange")
 X, Y = small_set(k=9)
 LIMIT = 500  # bytes; W has 936
 

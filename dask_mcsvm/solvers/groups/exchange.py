@@ -246,6 +246,8 @@ def exchange(
             intercept.move(b)
             done += Sweep(-fall(x, step))
         gain, worst = gain + done.gain, max(worst, done.violation)
+        # Later visits know the other rows of the step better than a certificate will.
+        visits.seen = np.empty_like(seen)
     tally = common.tally + np.array([gain, 0.0, n * k, n])
     tally[1] = max(common.tally[1], worst)
     now = Common(b[0], intercept.own, intercept.pull, average, tally)
@@ -269,7 +271,7 @@ class Visits:
         seen: npt.NDArray[np.float64],
     ) -> None:
         k, dtype = intercept.size, candidates.alpha.dtype
-        self.known = candidates, intercept, frequencies, seen
+        self.known, self.seen = (candidates, intercept, frequencies), seen
         self.loss, self.scratch = CS(k), make_scratch(k, dtype)
         self.stirred, self.begun = np.ones(data.y.size, np.bool_), 0
         self.change: HybridWeights | None = None
@@ -285,14 +287,14 @@ class Visits:
 
     def sweep(self, order: Array) -> Sweep:
         """Visit rows in this order."""
-        candidates, intercept, frequencies, seen = self.known
+        candidates, intercept, frequencies = self.known
         position, done = 0, Sweep()
         while position < order.size:
             if self.change is not None:
                 self.change.make_room()
             position, gain, worst = visit_candidates(
                 self.loss, self.data, order, position, self.begun, candidates, self.moved,
-                intercept, frequencies, seen, self.stirred, self.scratch,
+                intercept, frequencies, self.seen, self.stirred, self.scratch,
             )  # fmt: skip
             done += Sweep(gain, worst)
         self.begun += order.size

@@ -25,7 +25,7 @@ from dask_mcsvm.solvers.kernels.rows import (
     row_scores_of,
     row_update,
 )
-from dask_mcsvm.solvers.kernels.standard_rows import kind_of
+from dask_mcsvm.solvers.kernels.standard_rows import CentredRows, kind_of
 from dask_mcsvm.solvers.kernels.steps import step
 from dask_mcsvm.solvers.sdm.sweeps import prefer
 
@@ -101,15 +101,17 @@ def list_rivals(rows, place, tau, margins, labels, intercept, W, start, held, kn
             scores[i, c] = s[classes[c]] if c < count else none
 
 
-def moves_have_room(data, i, moved, q):
+def moves_have_room(rows, i, moved, q):
     """Whether row i can move in q classes now."""
 
 
 @bare_by_type(moves_have_room)
-def _moves_have_room(data, i, moved, q):
-    if kind_of(moved) is Hybrid:
-        return lambda data, i, moved, q: row_has_room(data.rows, i, moved, q)
-    return lambda data, i, moved, q: True
+def _moves_have_room(rows, i, moved, q):
+    if kind_of(moved) is not Hybrid:
+        return lambda rows, i, moved, q: True
+    if kind_of(rows) is CentredRows:
+        return lambda rows, i, moved, q: row_has_room(rows.csr, i, moved, q)
+    return lambda rows, i, moved, q: row_has_room(rows, i, moved, q)
 
 
 def moved_scores(data, i, now, candidates, moved, classes, q, more):
@@ -214,7 +216,7 @@ def visit_candidates(
     for t in range(begin, order.size):
         i = order[t]
         first, C = candidates.start[i], np.float64(data.C[i])
-        if not moves_have_room(data, i, moved, candidates.start[i + 1] - first):
+        if not moves_have_room(data.rows, i, moved, candidates.start[i + 1] - first):
             return t, total, worst
         q = current_scores(data, i, begun + t, candidates, moved, intercept, scratch, more)
         seen[i, 0], seen[i, 1] = loss_and_gap(a, sc, q, C)
