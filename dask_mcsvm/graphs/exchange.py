@@ -184,21 +184,20 @@ class Exchange:
         common = left["common"] = (f"cs-renew-e{epoch}", self.run)
         for g in range(len(self.groups)):
             name = weights_name(g)
-            held: Key | None = None
+            held: TaskRef | None = None
             for c, rows in enumerate(self.rows.keys):
                 key = (f"cs-refresh-e{epoch}", self.run, g, c)
-                before = None if held is None else TaskRef(held)
                 graph[key] = Task(
-                    key, add_rows, before, TaskRef(state[f"duals-{c}"]), TaskRef(rows),
+                    key, add_rows, held, TaskRef(state[f"duals-{c}"]), TaskRef(rows),
                     classes=self._classes(g), k=self.rows.n_classes, tau=self.rows.tau,
                 )  # fmt: skip
-                held = key
+                held = TaskRef(key)
             low = (f"cs-refresh-bottom-e{epoch}", self.run, g)
-            graph[low] = Task(low, bottom, TaskRef(held))
+            graph[low] = Task(low, bottom, held)
             bottoms.append(TaskRef(low))
             done = left[name] = (f"cs-refreshed-e{epoch}", self.run, g)
             graph[done] = Task(
-                done, finish_group, TaskRef(held), TaskRef(state[name]), TaskRef(common),
+                done, finish_group, held, TaskRef(state[name]), TaskRef(common),
                 classes=self._classes(g),
             )  # fmt: skip
         graph[common] = Task(
@@ -235,7 +234,9 @@ class Exchange:
         first = [(order[0], share) for share in FIRST_STEPS if epoch == 0]
         return [*first, *((c, 1.0) for c in order)]
 
-    def _draw(self, graph: Graph, state: State, epoch: int, turns: Sequence[tuple[int, float]]) -> list[TaskRef]:
+    def _draw(
+        self, graph: Graph, state: State, epoch: int, turns: Sequence[tuple[int, float]]
+    ) -> list[TaskRef]:
         """What each chunk visits, dealt to its steps."""
         drawn = []
         for c, rows in enumerate(self.rows.keys):

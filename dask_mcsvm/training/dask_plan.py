@@ -117,6 +117,8 @@ class DaskPlan:
                 how = "1 block of rows on one worker at a time, an epoch is one task"
         elif self.solver == "splitting":
             how = f"{self.lanes} blocks of rows, {self.passes} passes a graph"
+        elif self.solver == "exchange":
+            how = f"{len(self.groups)} groups of classes, {self.slices} steps an epoch or more"
         then = f"; {self.then} goes on if that is slow" if self.then else ""
         limit = "" if self.memory_limit is None else f", limit {self.memory_limit / 2**20:,.1f} MiB"
         more = [f"scratch      {self.scratch}"] if self.scratch else []

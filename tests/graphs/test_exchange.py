@@ -18,11 +18,8 @@ from dask_mcsvm.solvers.groups.exchange import (
     exchange,
     find_rivals,
     follow,
-    start_common,
-    start_rows,
     take_piece,
 )
-from dask_mcsvm.solvers.groups.clips import start_weights
 from dask_mcsvm.solvers.kernels.dual_variables import alpha_to_dense
 from dask_mcsvm.solvers.sdm.shard_tasks import How
 
@@ -100,9 +97,7 @@ class OneStep:
 
     def rivals(self, count=ALL):
         return [
-            find_rivals(
-                W, self.piece, self.common, classes=classes, tau=self.tau, rivals=count
-            )
+            find_rivals(W, self.piece, self.common, classes=classes, tau=self.tau, rivals=count)
             for W, classes in zip(self.weights, self.groups, strict=True)
         ]
 

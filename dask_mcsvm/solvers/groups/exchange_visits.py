@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+
 from dask_mcsvm.solvers.kernels.candidate_classes import take_largest
 from dask_mcsvm.solvers.kernels.hybrid_weights import Hybrid
 from dask_mcsvm.solvers.kernels.jit import apart, bare_by_type, bare_part, kernel
@@ -134,7 +135,9 @@ def _moved_scores(data, i, now, candidates, moved, classes, q, more):
                 if moved.known[j] != now:
                     moved.known[j] = now
                     moved.products[j] = row_dot(data.rows, j, moved.x, moved.x.dtype.type(0))
-                total += (np.float64(candidates.alpha[p]) - candidates.before[p]) * moved.products[j]
+                total += (np.float64(candidates.alpha[p]) - candidates.before[p]) * moved.products[
+                    j
+                ]
                 p = moved.after[p]
             more[c] = total
         row_axpy(data.rows, i, moved.x, moved.x.dtype.type(0), moved.x.dtype.type(-1))
