@@ -106,6 +106,12 @@ class Exchange:
         "weights": GroupWeights, "duals": Shard, "common": Common,
     }  # fmt: skip
 
+    def __post_init__(self) -> None:
+        if [m for group in self.groups for m in group] != list(range(self.rows.n_classes)):
+            raise ValueError(
+                f"groups must hold each of the {self.rows.n_classes} classes once, in order."
+            )
+
     @property
     def data(self) -> Graph:
         """The rows; stages refer to them by key."""

@@ -3,13 +3,17 @@
 What it has in common with the other solvers by class groups is in test_group_solvers.
 """
 
+import re
+
 import dask
+import dask.array
 import numpy as np
 import pytest
 from dask.sizeof import sizeof
 from distributed import Client
 from graphs.runs import IN_ORDER, Run, Toy
 
+from dask_mcsvm import LinearMCSVC
 from dask_mcsvm.formulations.margins import MarginTable, margin_rows, toy_margins
 from dask_mcsvm.graphs.exchange import FIRST_STEPS, Exchange
 from dask_mcsvm.solvers.groups.exchange import (
@@ -78,6 +82,35 @@ def test_every_row_is_in_one_step_of_an_epoch():
     pieces = [take_piece(rows, shard, drawn, part=part) for part in range(4)]
     assert [piece.rows.y.size for piece in pieces] == [15, 15, 15, 15]
     assert sorted(np.concatenate([piece.rows.ids for piece in pieces])) == list(range(60))
+
+
+def test_classes_of_a_group_follow_each_other():
+    with pytest.raises(ValueError, match="^groups must hold each of the 6 classes once, in order"):
+        Toy().solver(Exchange, groups=((0, 3), (1, 5), (2, 4)))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"formulation": "ww"}, "solver='exchange' solves crammer_singer, not weston_watkins; use "
+         "formulation='crammer_singer', or solver='auto'."),
+        ({"solver_options": {"lanes": 2}}, "solver_options has 'lanes', which solver='exchange' "
+         "does not know; use 'groups', 'slices', 'passes', 'save_every'."),
+    ],
+)  # fmt: skip
+def test_what_it_does_not_solve_is_refused(given, sentence):
+    toy = Toy()
+    model = LinearMCSVC(solver="exchange", **given)
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        model.fit(dask.array.from_array(toy.X, chunks=(30, -1)), toy.y)
+
+
+def test_explain_says_how_it_runs():
+    toy = Toy()
+    model = LinearMCSVC(solver="exchange", solver_options={"groups": 2, "slices": 3})
+    said = model.explain(dask.array.from_array(toy.X, chunks=(30, -1)), toy.y)
+    assert "solver       exchange: asked for by solver='exchange'" in said
+    assert "schedule     2 groups of classes, 3 steps an epoch or more, saved every 10" in said
 
 
 # -- a step ----------------------------------------------------------------------------------------
