@@ -47,6 +47,8 @@ def tables(results: Sequence[Result]) -> dict[str, Table | str]:
     return {
         "epochs": Table(heads, pairs(equal, "epoch_seconds")),
         "gap": Table(heads, pairs(to_gap, "seconds")),
+        "cs": Table(heads, pairs([r for r in to_gap if r.case.params["formulation"] == "cs"],
+                                 "seconds")),
         "tasks": task_table(
             "solver, workers", equal, lambda r: f"{name_of(r)}, {r.case.options['workers']}"
         ),
