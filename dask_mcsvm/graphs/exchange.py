@@ -203,8 +203,8 @@ class Exchange:
             bottoms.append(TaskRef(low))
             done = left[name] = (f"cs-refreshed-e{epoch}", self.run, g)
             graph[done] = Task(
-                done, finish_group, held, TaskRef(state[name]), TaskRef(common),
-                classes=self._classes(g),
+                done, finish_group, held, TaskRef(state[name]), TaskRef(state["common"]),
+                classes=self._classes(g), rho=self.rho,
             )  # fmt: skip
         graph[common] = Task(
             common, renew_common, TaskRef(state["common"]), List(*bottoms), rho=self.rho

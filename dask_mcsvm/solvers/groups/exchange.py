@@ -401,7 +401,7 @@ def renew_common(
 
 
 def finish_group(
-    new: GroupWeights, old: GroupWeights, common: Common, *, classes: Classes
+    new: GroupWeights, old: GroupWeights, common: Common, *, classes: Classes, rho: float
 ) -> GroupWeights:
     """Columns in the dtype of the old ones, with the intercept that scores use.
 
@@ -409,7 +409,8 @@ def finish_group(
     """
     share = new.tally.gain - 0.5 * float(square_sum(new.W))  # [D]
     W = new.W.astype(old.W.dtype)
-    W[-1] = common.b[classes]
+    if rho < 1.0:  # else it is the one that alpha gives
+        W[-1] = common.b[classes]
     return GroupWeights(W, Tally(share))
 
 
