@@ -79,7 +79,7 @@ def test_a_worker_whose_compilation_fails_says_so_and_lives(caplog):
 @pytest.mark.parametrize(
     ("solver", "is_sparse"),
     [("shards", False), ("shards", True), ("rounds", False), ("averaging", False),
-     ("classes", False)],
+     ("classes", False), ("exchange", False), ("exchange", True)],
 )  # fmt: skip
 def test_the_toy_fit_of_every_plan_runs(solver, is_sparse):
     X, y = lazy_set(csr=is_sparse)

@@ -61,7 +61,7 @@ def training_input(path: str, *, lazy: bool = False) -> TrainingInput:
 
 
 #: Solvers that read rows chunk by chunk, and options that only make sense to one that does.
-BY_CHUNKS = ("early_shrink", "shards", "rounds", "averaging", "classes")
+BY_CHUNKS = ("early_shrink", "shards", "rounds", "averaging", "classes", "exchange")
 OF_CHUNKS = ("memory_limit", "checkpoint", "resume", "scratch")
 
 

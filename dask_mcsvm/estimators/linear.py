@@ -61,8 +61,9 @@ class LinearMCSVC(
         "sdm" is the sequential dual method for rows in memory: exact steps of one example at a
         time. "splitting" is for dense rows in memory that are not normalized, up to 4096
         features: Newton steps on all rows at once. The others work on Dask: "shards" by row
-        chunks, for all formulations; "rounds" (weston_watkins), "averaging" (lee_lin_wahba) and
-        "classes" (one_vs_rest) by groups of classes, for models larger than a worker.
+        chunks, for all formulations; "rounds" (weston_watkins), "averaging" (lee_lin_wahba),
+        "classes" (one_vs_rest) and "exchange" (crammer_singer) by groups of classes, for models
+        larger than a worker.
         "early_shrink" (one_vs_rest) reads a dataset several times larger than memory; so does
         "shards" of a dataset with a `memory_limit`: block minimization, one machine.
     C : float

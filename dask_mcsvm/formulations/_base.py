@@ -64,8 +64,8 @@ class Formulation(ABC):
     title: ClassVar[str]
     #: `multi_class` of scikit-learn's LinearSVC: the same problem, or else the nearest it has.
     linear_svc: ClassVar[str] = "ovr"
-    #: The solver by groups of classes, if there is one: for a W larger than a worker.
-    group_solver: ClassVar[str | None] = None
+    #: The solver by groups of classes: for a W larger than a worker.
+    group_solver: ClassVar[str]
     #: The loss is the largest of the rivals', not their sum: few of a row's variables are not 0.
     loss_is_maximum: ClassVar[bool] = False
     #: Rivals are compared with the own score: the own column has the sum of the rivals' parts.

@@ -36,6 +36,7 @@ class CrammerSinger(Formulation):
 
     short_name, title = "cs", "Crammer-Singer"
     linear_svc = "crammer_singer"
+    group_solver = "exchange"
     loss_is_maximum = True
     compares_with_own = True
     has_own_variable = True

@@ -17,6 +17,7 @@ from dask.task_spec import Task, TaskRef
 from dask_mcsvm.data.rows import Graph, Key
 from dask_mcsvm.formulations import Tally
 from dask_mcsvm.solvers.groups.blocks import GroupWeights, PairDuals, RoundWeights, Side
+from dask_mcsvm.solvers.groups.exchange import Common
 from dask_mcsvm.solvers.groups.sparse_duals import Lists
 from dask_mcsvm.solvers.kernels.dual_variables import SparseAlpha
 from dask_mcsvm.solvers.sdm.shard import Shard
@@ -81,6 +82,12 @@ def _(block: GroupWeights, ratio: float) -> GroupWeights:
 @rescaled.register
 def _(block: Side, ratio: float) -> Side:
     return Side(times(block.alpha, ratio), np.zeros_like(block.rest))
+
+
+@rescaled.register
+def _(block: Common, ratio: float) -> Common:
+    b, own, pull = (times(part, ratio) for part in block[:3])
+    return Common(b, own, pull, np.zeros(1), np.zeros_like(block.tally))
 
 
 @rescaled.register

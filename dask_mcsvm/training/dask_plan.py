@@ -13,7 +13,12 @@ import numpy as np
 
 from dask_mcsvm.data.row_source import RowScale
 from dask_mcsvm.formulations import FORMULATIONS
-from dask_mcsvm.solvers.groups.schedule import balanced_groups, default_groups, ww_costs
+from dask_mcsvm.solvers.groups.schedule import (
+    balanced_groups,
+    default_groups,
+    even_groups,
+    ww_costs,
+)
 from dask_mcsvm.solvers.sdm.intercept import stiffness, visits_between_moves
 
 from .plan import (
@@ -43,6 +48,12 @@ MAX_LANES = 64
 #: where four were cut: news20_bydate 2.2 instead of 4.6 s inside tasks, onet_titles 19 instead of
 #: 73, to the same gap.
 ROUND_SLICES, VISIT_WORK, VISIT_WEIGHT_WORK = 4, 5e6, 2
+#: A step of `exchange` has so many rows for each class: a visit goes through those of its classes
+#: that moved before it. Fewer would be steps of barriers, and more hold rows whose rivals were
+#: named long ago.
+STEP_ROWS, STEP_LIMITS = 4, (1024, 32768)
+#: Solvers whose epochs are rows of steps: small chunks of rows are joined for them.
+STEPWISE = ("shards", "exchange")
 #: Rows that take no more are joined to one block per lane, whatever their chunks were: a slice is
 #: then a sample of all rows of its lane. Rows dealt at random to one block for each step, which
 #: would copy fewer variables, have all their visits of an epoch in a row: 100,000 rows of file
@@ -108,6 +119,8 @@ class DaskPlan:
                 how = "1 block of rows on one worker at a time, an epoch is one task"
         elif self.solver == "splitting":
             how = f"{self.lanes} blocks of rows, {self.passes} passes a graph"
+        elif self.solver == "exchange":
+            how = f"{len(self.groups)} groups of classes, {self.slices} steps an epoch or more"
         then = f"; {self.then} goes on if that is slow" if self.then else ""
         limit = "" if self.memory_limit is None else f", limit {self.memory_limit / 2**20:,.1f} MiB"
         more = [f"scratch      {self.scratch}"] if self.scratch else []
@@ -176,23 +189,28 @@ def make_dask_plan(
     else:
         lanes = given.get("lanes", default_lanes((nnz + n) * k, (d + 1) * k))
     row_bytes = nnz * (dtype.itemsize + np.dtype(np.int32).itemsize)
-    lanes = min(lanes, chunks)
+    # The steps of `exchange` follow each other: one line of them, of all rows.
+    lanes = 1 if chosen == "exchange" else min(lanes, chunks)
     blocks = lanes if row_bytes <= min(JOINED_BYTES, memory_limit or JOINED_BYTES) else chunks
     groups: tuple[tuple[int, ...], ...] = ()
-    if chosen in BY_GROUPS:
+    if chosen == "exchange":
+        groups = even_groups(k, min(k, given.get("groups", default_groups(k, d, room))))
+    elif chosen in BY_GROUPS:
         per_row = nnz / max(1, n)
         costs = ww_costs(counts.tolist(), (counts * per_row).astype(np.int64).tolist())
         groups = balanced_groups(costs, min(k, given.get("groups", default_groups(k, d, room))))
     slices = 20  # of averaging
     if chosen == "shards":
         slices = default_slices(lanes, blocks)
+    elif chosen == "exchange":
+        slices = exchange_steps(n, k)
     elif chosen != "averaging":
         slices = round_slices((nnz + n) * k, len(groups), (d + 1) * k)
     slices = given.get("slices", slices)
     visits = visits_between_moves(n, lanes if chosen == "shards" else 1)
     return DaskPlan(
         solver=chosen, reason=reason, formulation=formulation, n=n, d=d, k=k, nnz=nnz,
-        dtype=dtype.name, chunks=chunks, blocks=blocks if chosen == "shards" else chunks,
+        dtype=dtype.name, chunks=chunks, blocks=blocks if chosen in STEPWISE else chunks,
         lanes=lanes, slices=slices, groups=groups, rho=stiffness(visits, mean_square, tau),
         square=cost_square + tau**2,
         passes=given.get("passes", PASSES if chosen == "splitting" else 1),
@@ -218,7 +236,7 @@ def choose_solver(solver: str, formulation: str, model_bytes: int, room: int) ->
     """The solver's name and why; W is one block if it takes no more than `room` bytes."""
     able = FORMULATIONS[formulation].group_solver
     if solver == "auto":
-        if able is None or model_bytes <= room:
+        if model_bytes <= room:
             return "shards", "rows in chunks, and W fits a worker"
         return able, f"W of {model_bytes / 2**20:,.0f} MiB is cut by classes"
     return solver, f"asked for by solver={solver!r}"
@@ -234,15 +252,9 @@ def refuse_large_model(plan: DaskPlan, worker_bytes: int) -> None:
     if plan.model_bytes <= limit:
         return
     able = FORMULATIONS[plan.formulation].group_solver
-    instead = f"type solver={able!r}, which cuts W by classes"
-    if able is None:
-        instead = (
-            "type formulation='ww', whose W is cut by classes, or fit sparse rows in memory, "
-            "X, y = dask.compute(X, y), where W is lists"
-        )
     raise ValueError(
         f"W takes {plan.model_bytes:,} bytes, more than {whose}, and solver='shards' holds all of "
-        f"it; {instead}."
+        f"it; type solver={able!r}, which cuts W by classes."
     )
 
 
@@ -264,6 +276,11 @@ def default_slices(lanes: int, blocks: int) -> int:
     if blocks > lanes:
         return max(SLICES_OF_CHUNKS, SLICES_PER_LANE * lanes)
     return 1 if lanes == 1 else SLICES_PER_LANE * lanes
+
+
+def exchange_steps(n: int, k: int) -> int:
+    """Steps of an epoch of `exchange`."""
+    return -(-n // int(np.clip(STEP_ROWS * k, *STEP_LIMITS)))
 
 
 def round_slices(work: int, groups: int, n_weights: int) -> int:

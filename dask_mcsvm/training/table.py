@@ -133,6 +133,16 @@ def _classes(plan: Any, rows: Any, seed: int, run: str) -> Any:
     return Classes(rows, plan.groups, (seed,), run, passes=plan.passes)
 
 
+def _exchange(plan: Any, rows: Any, seed: int, run: str) -> Any:
+    from dask_mcsvm.graphs.exchange import Exchange
+    from dask_mcsvm.graphs.regroup import join_chunks
+
+    rows = join_chunks(rows, plan.blocks, run)
+    return Exchange(
+        rows, plan.groups, (seed,), run, slices=plan.slices, passes=plan.passes, rho=plan.rho
+    )
+
+
 def _chunked_splitting(plan: Any, rows: Any, seed: int, run: str) -> Any:
     from dask_mcsvm.graphs.splitting import ChunkedSplitting
 
@@ -189,6 +199,7 @@ TABLE: tuple[Solver, ...] = (
         {"groups": GROUPS, "passes": PASSES, "save_every": SAVING},
         _of_groups("classes"),
     ),
+    Solver("exchange", ON_DASK, _exchange, OF_GROUPS, _of_groups("exchange")),
     Solver(
         "splitting",
         ON_DASK,

@@ -126,8 +126,8 @@ def test_bad_input_is_one_sentence(refuses, data):
         ("train.zarr", "--C", -1): "--C is -1.0; it must be a finite number above 0, for example "
         "--C 1.0.",
         ("train.zarr", "--solver", "magic"): "--solver is 'magic'; it must be 'auto', 'sdm', "
-        "'splitting', 'shards', 'rounds', 'averaging', 'classes' or 'early_shrink', for example "
-        "--solver auto.",
+        "'splitting', 'shards', 'rounds', 'averaging', 'classes', 'exchange' or 'early_shrink', "
+        "for example --solver auto.",
         ("train.zarr", "--intercept-scaling", "big"): "--intercept-scaling is 'big'; it must be a "
         'finite number above 0 or "radius", for example --intercept-scaling 1.0.',
         ("train.zarr", "--class-weight", "z=2"): "--class-weight names 'z', which is no class of "

@@ -46,7 +46,7 @@ PARAMETERS = [
      "one, for example n_jobs=-1."),
     ({"warm_start": 1}, "warm_start is 1; it must be True or False, for example warm_start=True."),
     ({"solver": "magic"}, "solver is 'magic'; it must be 'auto', 'sdm', 'splitting', 'shards', "
-     "'rounds', 'averaging', 'classes' or 'early_shrink', for example solver='auto'."),
+     "'rounds', 'averaging', 'classes', 'exchange' or 'early_shrink', for example solver='auto'."),
     ({"formulation": "svm"}, "formulation='svm' is not known; use 'crammer_singer' ('cs'), "
      "'weston_watkins' ('ww'), 'lee_lin_wahba' ('llw'), 'one_vs_rest' ('ovr')."),
     ({"solver_options": [1]}, "solver_options is [1]; it must be a dict of option to value, or "

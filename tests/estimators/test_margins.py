@@ -200,6 +200,8 @@ def test_fits_in_memory_reach_the_reference(name, solver, kind, csr, dtype):
     [
         ("cs", "shards", "table", {"lanes": 2}),
         ("ww", "rounds", "tree", {"groups": 2}),
+        ("cs", "exchange", "tree", {"groups": 2}),
+        ("cs", "exchange", "table", {"groups": 3, "slices": 2}),
         ("cs", "splitting", "tree", {"lanes": 2}),
     ],
 )

@@ -65,7 +65,7 @@ def test_in_memory_on_dask_on_disk_and_out_of_core_agree(tmp_path: Path):
         np.testing.assert_array_equal(again.predict_proba(X), there.predict_proba(X))
 
 
-@pytest.mark.parametrize("solver", ["rounds", "averaging", "classes", "splitting"])
+@pytest.mark.parametrize("solver", ["rounds", "averaging", "classes", "exchange", "splitting"])
 def test_every_solver_on_dask_has_probabilities(solver):
     X, y = small_set()
     model = svm(solver, probability=True).fit(lazy(X), da.from_array(y, chunks=50))

@@ -104,6 +104,7 @@ FITS = {
     "shards": {"solver": "shards", "solver_options": {"lanes": 2}},
     "rounds": {"solver": "rounds", "formulation": "ww"},
     "averaging": {"solver": "averaging", "formulation": "llw"},
+    "exchange": {"solver": "exchange", "formulation": "cs"},
     "blocks, all": {"memory_limit": "64MB", **ALL},
     "shards, all": {"solver": "shards", "solver_options": {"lanes": 2}, **ALL},
 }

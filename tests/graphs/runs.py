@@ -11,11 +11,20 @@ from dask.local import get_sync
 
 from dask_mcsvm.data.rows import row_blocks
 from dask_mcsvm.formulations import FORMULATIONS
+from dask_mcsvm.graphs.exchange import Exchange
 from dask_mcsvm.graphs.independent_groups import Averaging, Classes
 from dask_mcsvm.graphs.rounds import Rounds
+from dask_mcsvm.solvers.kernels.dual_variables import alpha_to_dense
 
 GROUPS = ((0, 3), (1, 5), (2, 4))
-NAMES = {Rounds: "weston_watkins", Averaging: "lee_lin_wahba", Classes: "one_vs_rest"}
+#: Where classes of a group have to follow each other.
+IN_ORDER = ((0, 1), (2, 3), (4, 5))
+NAMES = {
+    Rounds: "weston_watkins",
+    Averaging: "lee_lin_wahba",
+    Classes: "one_vs_rest",
+    Exchange: "crammer_singer",
+}
 
 
 def round_of(key):
@@ -66,7 +75,8 @@ class Toy:
             n_features=self.d, n_classes=self.k, dtype=self.dtype, tau=self.tau, run=run,
         )  # fmt: skip
 
-    def solver(self, kind, *, groups=GROUPS, run="t", **options):
+    def solver(self, kind, *, groups=None, run="t", **options):
+        groups = groups or (IN_ORDER if kind is Exchange else GROUPS)
         return kind(self.rows(run), groups, (3,), run, **options)
 
 
@@ -111,9 +121,13 @@ class Run:
         groups = self.solver.groups
         for name in self.state:
             kind, *numbers = name.split("-")
-            first, *others = map(int, numbers)
+            first, *others = map(int, numbers or ["0"])
             block = self.block(name)
-            if not isinstance(self.solver, Rounds):
+            if isinstance(self.solver, Exchange):
+                if kind == "duals":
+                    ids = self.data[self.solver.held[first]].ids
+                    alpha[ids] = alpha_to_dense(block.alpha, ids.size, self.toy.k)
+            elif not isinstance(self.solver, Rounds):
                 if kind == "duals":
                     ids = self.data[self.solver.held[others[0]]].ids
                     alpha[np.ix_(ids, groups[first])] = block.alpha

@@ -1,4 +1,4 @@
-"""What the three class-group solvers have in common: exact, pure, repeatable, never downhill."""
+"""What the class-group solvers have in common: exact, pure, repeatable, never downhill."""
 
 import pickle
 
@@ -9,11 +9,12 @@ from graphs.runs import NAMES, Run, Toy
 from reference import solve
 
 from dask_mcsvm.formulations import Tally
+from dask_mcsvm.graphs.exchange import Exchange
 from dask_mcsvm.graphs.independent_groups import Averaging, Classes
 from dask_mcsvm.graphs.rounds import Rounds
 from dask_mcsvm.solvers.groups.blocks import GroupWeights, RoundWeights, Side
 
-KINDS = (Rounds, Averaging, Classes)
+KINDS = (Rounds, Averaging, Classes, Exchange)
 every_solver = pytest.mark.parametrize("kind", KINDS)
 # Both kinds of rows in float64, and either of them once in float32: each is one more compilation.
 every_kind_of_rows = pytest.mark.parametrize(
@@ -22,6 +23,7 @@ every_kind_of_rows = pytest.mark.parametrize(
         *((kind, csr, "float64") for kind in KINDS for csr in (False, True)),
         (Rounds, False, "float32"),
         (Averaging, True, "float32"),
+        (Exchange, True, "float32"),
     ],
 )
 
@@ -77,7 +79,8 @@ def test_the_next_state_has_the_names_of_the_last(kind):
 @every_solver
 def test_the_number_of_tasks_does_not_depend_on_the_epoch(kind):
     solver, start, _, _ = stages(kind)
-    sizes = {len(solver.epoch(start.state, epoch).graph) for epoch in range(12)}
+    # The first steps of `exchange` are short, and there are more of them.
+    sizes = {len(solver.epoch(start.state, epoch).graph) for epoch in range(1, 13)}
     assert len(sizes) == 1
 
 
@@ -138,7 +141,9 @@ def test_the_dual_never_falls_and_w_stays_w_of_alpha(kind, csr, dtype):
         before = run.dual
         expected = run.svm.weights(run.alpha, toy.Z, toy.y)
         np.testing.assert_allclose(run.W, expected, atol=10 * eps)
-    assert run.svm.feasible(run.alpha, toy.y, atol=0.0)
+    # Where variables of a row have to sum to zero, they do but for rounding.
+    slack = eps / 100 if kind is Exchange else 0.0
+    assert run.svm.feasible(run.alpha, toy.y, atol=slack)
 
 
 @every_kind_of_rows

@@ -17,6 +17,7 @@ SOLVERS = {
     "rounds": "weston_watkins",
     "averaging": "lee_lin_wahba",
     "classes": "one_vs_rest",
+    "exchange": "crammer_singer",
     "splitting": "crammer_singer",
 }
 #: So few rows would be one block for one worker, and a graph of the splitting solver is to be about

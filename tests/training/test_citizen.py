@@ -31,12 +31,14 @@ def alone(work):
         ("rounds", "ww-round-e3-r2"),
         ("averaging", "llw-average-e3-r7"),
         ("classes", "ovr-visit-e3-r2"),
+        ("exchange", "cs-decide-e3-b1"),
         ("splitting", "cs-advance-e3-r0"),
     ],
 )
 def test_the_graph_of_an_epoch_is_there_to_look_at(solver, barrier):
     with dask.config.set(scheduler="synchronous"):
-        options = {"solver_options": {"groups": 4, "slices": 2}} if solver == "rounds" else {}
+        in_groups = {"solver_options": {"groups": 4, "slices": 2}}
+        options = in_groups if solver in ("rounds", "exchange") else {}
         drawn = svm(solver, **options).epoch_graph(*lazy_set(), epoch=3)
     graph = dict(drawn.__dask_graph__())
     assert barrier in {key[0] for key in graph}

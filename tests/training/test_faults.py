@@ -50,6 +50,7 @@ def undisturbed(solver="shards", **parameters):
         ("shards", "cs-solve-e3"),
         ("rounds", "ww-pair-e3"),
         ("averaging", "llw-visit-e3"),
+        ("exchange", "cs-decide-e3"),
         ("splitting", "cs-pass-e3"),
     ],
 )

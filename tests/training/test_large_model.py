@@ -20,7 +20,7 @@ from dask_mcsvm.report._run import run_of
 from dask_mcsvm.storage import read_part, write_part
 from dask_mcsvm.training.runner import LocalRunner
 
-BY_GROUPS = ("rounds", "averaging", "classes")
+BY_GROUPS = ("rounds", "averaging", "classes", "exchange")
 X, Y = small_set(k=9)
 LIMIT = 500  # bytes; W has 936
 
@@ -40,8 +40,10 @@ def pair(tmp_path_factory):
         folder = tmp_path_factory.mktemp(solver)
         given = {"fit_intercept": fit_intercept, "max_epochs": 3}
         given["solver_options"] = {"groups": 4, "save_every": 2}
-        here = svm(solver, **given).fit(lazy(X), Y)
-        there = svm(solver, memory_limit=LIMIT, scratch=folder, **given).fit(lazy(X), Y)
+        # A limit also says whether exchange joins chunks; one chunk is a block with or without.
+        rows = lazy(X, Y.size) if solver == "exchange" else lazy(X)
+        here = svm(solver, **given).fit(rows, Y)
+        there = svm(solver, memory_limit=LIMIT, scratch=folder, **given).fit(rows, Y)
         return here, there, folder
 
     return lambda *which: (*map(copy, make(*which)[:2]), make(*which)[2])
@@ -136,14 +138,7 @@ def test_auto_cuts_a_model_above_the_limit(tmp_path):
     assert model.explain(lazy(X), Y).startswith("solver       classes: W of ")
 
 
-@pytest.mark.parametrize(
-    ("formulation", "instead"),
-    [
-        ("ww", "type solver='rounds', which cuts W by classes."),
-        ("cs", "type formulation='ww', whose W is cut by classes, or fit sparse rows in memory, "
-               "X, y = dask.compute(X, y), where W is lists."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("formulation", "instead"), [("ww", "rounds"), ("cs", "exchange")])
 def test_shards_refuse_a_model_that_no_worker_can_hold(formulation, instead, monkeypatch):
     epochs = []
     model = svm("shards", formulation=formulation, callbacks=(epochs.append,))
@@ -151,8 +146,11 @@ def test_shards_refuse_a_model_that_no_worker_can_hold(formulation, instead, mon
     sides = {LIMIT: "memory_limit=500", None: "half of the 1,871 bytes of a worker"}
     for limit, whose in sides.items():
         model.set_params(memory_limit=limit)
-        sentence = f"W takes 936 bytes, more than {whose}, and solver='shards' holds all of it; "
-        with pytest.raises(ValueError, match=f"^{re.escape(sentence + instead)}$"):
+        sentence = (
+            f"W takes 936 bytes, more than {whose}, and solver='shards' holds all of it; type "
+            f"solver={instead!r}, which cuts W by classes."
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
             model.fit(lazy(X), Y)
     assert epochs == []
     monkeypatch.setattr(LocalRunner, "memory_of_each", property(lambda self: 2 * 936))
@@ -190,7 +188,7 @@ def wide_set(n=250, d=20_000, k=250):
     return rows, np.arange(n) % k
 
 
-@pytest.mark.parametrize("solver", ["rounds", "classes"])
+@pytest.mark.parametrize("solver", ["rounds", "classes", "exchange"])
 def test_no_process_sees_all_of_a_model_of_40_mb(solver, two_processes, tmp_path, monkeypatch):
     rows, y = wide_set()
     chunks = dask.array.from_array(rows, chunks=(125, -1), asarray=False)

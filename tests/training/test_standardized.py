@@ -27,6 +27,8 @@ ON_DASK = (
     ("llw", "averaging", {"groups": 2}, True, True),
     ("ovr", "classes", {"groups": 2}, True, True),
     ("ovr", "classes", {"groups": 2}, True, False),
+    ("cs", "exchange", {"groups": 2, "slices": 4}, True, True),
+    ("cs", "exchange", {"groups": 2, "slices": 4}, True, False),
     ("cs", "splitting", None, True, True),
     ("cs", "splitting", None, True, False),
 )

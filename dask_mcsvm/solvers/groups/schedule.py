@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 #: The classes of each group, ascending.
@@ -95,6 +96,19 @@ def balanced_groups(costs: Sequence[int], n_groups: int) -> Groups:
         groups[g].append(c)
         heapq.heappush(heap, (cost + costs[c], size + 1, g))
     return tuple(sorted(tuple(sorted(group)) for group in groups))
+
+
+def even_groups(k: int, n_groups: int) -> Groups:
+    """Classes that follow each other in groups of like size, one class more or less.
+
+    Examples
+    --------
+    >>> even_groups(7, 3)
+    ((0, 1, 2), (3, 4), (5, 6))
+    """
+    least, more = divmod(k, n_groups)
+    ends = [(g + 1) * least + min(g + 1, more) for g in range(n_groups)]
+    return tuple(tuple(range(*pair)) for pair in pairwise([0, *ends]))
 
 
 def circle_rounds(n_groups: int) -> tuple[Round, ...]:

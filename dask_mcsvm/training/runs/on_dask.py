@@ -28,6 +28,7 @@ from dask_mcsvm.graphs.path import can_rescale, load_rescaled
 from dask_mcsvm.graphs.splitting import ChunkedSplitting
 from dask_mcsvm.graphs.state import Solver, Stage, State, load_state, save_state
 from dask_mcsvm.solvers.duals import DENSE_CLASSES, has_lists
+from dask_mcsvm.solvers.groups.schedule import even_groups
 from dask_mcsvm.storage import Checkpoint, Scratch, absolute_path, remove_parts, restoring
 from dask_mcsvm.training.dask_plan import WHOLE_MODEL, DaskPlan, second_plan
 from dask_mcsvm.training.loop import COUNTED, Advance, Fit, Loop, OnEpoch, Run
@@ -494,10 +495,9 @@ def warm_up(
         n_classes=k, dtype=plan.dtype, tau=1.0, run="warm", margins=toy_margins(kind, k),
         columns=columns,
     )  # fmt: skip
-    halves = tuple(range(0, k, 2)), tuple(range(1, k, 2))
     toy = replace(
         plan, n=k * chunks, d=3, k=k, chunks=chunks, blocks=chunks, lanes=min(plan.lanes, chunks),
-        slices=1, groups=halves, passes=1,
+        slices=1, groups=even_groups(k, 2), passes=1,
     )  # fmt: skip
     runner: Runner = LocalRunner(get_sync)
     solver = solver_at(toy.solver, ON_DASK).make(toy, rows, 0, "warm")
