@@ -39,9 +39,10 @@ WEIGHTS_PER_NONZERO, HYBRID_DENSITY = 7, 1 / 8
 #: class there may be half a weight for a nonzero, and features that do fill become dense rows.
 LARGE_ARRAY = 2**30
 #: Threads visit rows where an epoch makes so many multiply-adds, a twentieth of a second: with
-#: less they wait for each other. Each has a W of its own; together these take no more than so many
-#: bytes, but two may.
-THREAD_WORK, THREAD_BYTES = 2e8, 2**32
+#: less they wait for each other. No more than so many, since each repeats all others' moves, which
+#: is a third of what one thread does alone; and their weights, each has a W, take no more than so
+#: many bytes, but those of two may.
+THREAD_WORK, MOST_THREADS, THREAD_BYTES = 2e8, 8, 2**32
 #: What a visit of sdm costs, each nonzero of its row, and each of these for every class; a score in
 #: a pass of splitting, each value of a dense or a sparse row for every class, and an entry of a
 #: matrix. Nanoseconds, of which only ratios are used: an epoch visits few classes of a row where
@@ -104,7 +105,7 @@ def visiting_threads(
     if work < THREAD_WORK or not FORMULATIONS[formulation].loss_is_maximum:
         return 1
     most = (memory_limit or max(THREAD_BYTES, 2 * model_bytes)) // model_bytes
-    return max(1, min(n_jobs, most))
+    return max(1, min(n_jobs, most, MOST_THREADS))
 
 
 def choose_weights(

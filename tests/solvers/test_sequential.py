@@ -369,7 +369,8 @@ def test_threads_visit_rows_where_that_pays():
     for other in others:
         assert one in str(plan.make_plan(n_jobs=2, **given | other)), other
     # Each has a W of its own: these take so much memory and no more.
-    assert plan.make_plan(n_jobs=200, **given).threads == 70
+    assert plan.make_plan(n_jobs=200, **given).threads == 8
+    assert plan.make_plan(n_jobs=200, **given | {"d": 2**22}).threads == 4
     few = plan.make_plan(n_jobs=200, memory_limit=200_000_000, **given)
     assert few.threads == 3
     assert "n_jobs=200 (3 threads visit rows, all certify)" in str(few)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -133,9 +133,9 @@ class SequentialDual:
         self.averages = [apart(1, np.float64) for _ in range(self.threads)]
         for average in self.averages:
             average[0] = 0.0
-        self.owner = np.arange(self.n) // STRIPE % self.threads
         self.visited = np.flatnonzero(self.data.square > 0)
-        self.visited_of = [self.visited[self.owner[self.visited] == t] for t in range(threads)]
+        if threads > 1:
+            self.owner = (np.arange(self.n) // STRIPE % threads).astype(np.int32)
         self.epoch, self.epsilon = 0, 1.0
         self.alphas: list[np.ndarray | SparseAlpha] = []
         if start is None:
@@ -149,6 +149,7 @@ class SequentialDual:
             self.certify()
         self._soften(float(tau), start is not None)
         self.fresh = fresh_of_many(formulation, self.n, k, is_soft=self.soft is not None)
+        self.visited_of = self._deal_rows(self.visited)
         table = Table.lay(
             self.visit_data, self.alphas[0], self.preference, self.seen, self.averages[0]
         )
@@ -201,6 +202,13 @@ class SequentialDual:
         if self.threads > 1 and isinstance(alpha, SparseAlpha):
             self.alphas = [*deal_lists(alpha, self.owner, self.threads)]
 
+    def _deal_rows(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Those of each thread."""
+        if self.threads == 1:
+            return [rows]
+        owner = self.owner[rows]
+        return [rows[owner == t] for t in range(self.threads)]
+
     @property
     def gap(self) -> float:
         """Σ of what each example last showed of the duality gap, and what a soft b adds to it."""
@@ -239,9 +247,7 @@ class SequentialDual:
         while work < limit:
             rest = self._active()
             active = rest.size / self.n
-            owner = self.owner[rest]
-            mine = [rest[owner == t] for t in range(self.threads)]
-            loop = self._shrunk(self._shuffled(rngs, mine))
+            loop = self._shrunk(self._shuffled(rngs, self._deal_rows(rest)))
             work += loop.work
             if loop.work == 0 or loop.violation < self.epsilon:
                 break
@@ -281,7 +287,11 @@ class SequentialDual:
         """What a task gives for each thread, made by all of them."""
         if self.threads == 1:
             return [task(0)]
-        return list(self.pool.map(task, range(self.threads)))
+        waiting = [self.pool.submit(task, t) for t in range(self.threads)]
+        try:
+            return [item.result() for item in waiting]
+        finally:  # nobody changes anything any more, also where one failed or Ctrl-C came
+            wait(waiting)
 
     def _full(self, orders: list[np.ndarray], *, adapt: bool) -> Sweep:
         span = self.n // self.threads if adapt else 0  # each makes that share of the visits
