@@ -102,7 +102,7 @@ class Visit:
 
     def full(self):
         """One full visit of the example."""
-        self.run.visited = np.array([self.i])
+        self.run.visited_of = [np.array([self.i])]
         return self.run.uniform_epoch()
 
 
@@ -193,7 +193,7 @@ def test_a_shrunk_visit_solves_the_variables_it_may_move_and_leaves_the_rest(com
     """Crammer-Singer may move the nonzeros, the others what is strictly inside the box."""
     visit = prepare(sketch, combination)
     old, i, label, C = visit.alpha[visit.i], visit.i, sketch.y[visit.i], sketch.C[visit.i]
-    visit.run._shrunk(np.array([i]))
+    visit.run._shrunk([np.array([i])])
     now = visit.now
     others = np.arange(sketch.y.size) != i
     np.testing.assert_array_equal(now[others], visit.alpha[others])
