@@ -137,7 +137,7 @@ def damage(rng: Rng, folder: Path) -> str:
         return f"{folder} is empty"
     file = files[int(rng.integers(len(files)))]
     if file.suffix == ".json" and rng.random() < 0.6:
-        with suppress(ValueError):  # it was damaged before
+        with suppress(ValueError, RecursionError):  # it was damaged before
             return tamper(rng, file)
     data = bytearray(file.read_bytes())
     how = str(rng.choice(["flip", "flip", "flip", "cut", "delete", "zero", "grow", "swap", "pipe"]))
