@@ -39,7 +39,7 @@ WEIGHTS_PER_NONZERO, HYBRID_DENSITY = 7, 1 / 8
 #: class there may be half a weight for a nonzero, and features that do fill become dense rows.
 LARGE_ARRAY = 2**30
 #: Threads visit rows where an epoch makes so many multiply-adds, a twentieth of a second: with
-#: less they wait for each other. No more than so many, since each repeats all others' moves, which
+#: less they meet too often. No more than so many, since each repeats all others' moves, which
 #: is a third of what one thread does alone; and their weights, each has a W, take no more than so
 #: many bytes, but those of two may.
 THREAD_WORK, MOST_THREADS, THREAD_BYTES = 2e8, 8, 2**32

@@ -178,7 +178,7 @@ class SequentialDual:
 
     @property
     def W(self) -> np.ndarray:
-        """(d + 1, k), the last row that of the first thread; of a hybrid W its dense rows only."""
+        """(d + 1, k), that of the first thread; of a hybrid W its dense rows only."""
         return self.hybrid.dense if self.hybrid else self.all_W[0]
 
     def weights(self) -> Any:
