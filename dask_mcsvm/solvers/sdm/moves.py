@@ -70,11 +70,12 @@ def note_in(W: np.ndarray, moves: Moves, thread: int, tau: np.floating) -> Noted
     return Noted(W, moves, thread, progress, repeated, tau, others)
 
 
-def is_full(weights: Noted) -> bool:
-    """Whether a thread can note no more."""
-    move, place = weights.progress[MOVES], weights.progress[PLACES]
-    (visits, places), k = (array.shape[1] for array in weights.moves[1:3]), weights.W.shape[1]
-    return bool(move == visits or place + k + 1 > places)
+@bare_kernel
+def has_room(W):
+    """Whether a thread can note one more move, of however many classes."""
+    moves, move, place = W.moves, W.progress[MOVES], W.progress[PLACES]
+    has_places = place + W.W.shape[1] + 1 <= moves.classes.shape[1]
+    return has_places and move < moves.rows.shape[1]
 
 
 @bare_part
@@ -158,9 +159,7 @@ def _can_visit(rows, t, W, scratch):
         if t >= W.progress[NEXT]:
             W.progress[NEXT] = t + BLOCK
             exchange_moves(rows, W, scratch)
-        moves, place = W.moves, W.progress[PLACES]
-        has_places = place + W.W.shape[1] + 1 <= moves.classes.shape[1]
-        return has_places and W.progress[MOVES] < moves.rows.shape[1]
+        return has_room(W)
 
     return noted
 

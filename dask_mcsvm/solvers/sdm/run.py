@@ -45,7 +45,7 @@ from .intercept import (
     visits_between_meetings,
     visits_between_moves,
 )
-from .moves import NEXT, exchange_moves, is_full, make_moves, note_in
+from .moves import NEXT, exchange_moves, has_room, make_moves, note_in
 from .sweeps import (
     Data,
     Frequencies,
@@ -381,7 +381,7 @@ class SequentialDual:
             if self.moves is not None:
                 weights.progress[NEXT] = 0
             while position < order.size:
-                if self.moves is not None and is_full(weights):
+                if self.moves is not None and not has_room(weights):
                     left.append(order[position:])
                     break
                 self._make_room(t)
