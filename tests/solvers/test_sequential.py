@@ -327,6 +327,37 @@ def test_each_thread_repeats_the_moves_of_the_others(large_k, threads_pay, as_if
         np.testing.assert_allclose(W, state.W[:-1], rtol=1e-4, atol=1e-5)
 
 
+def with_soft_intercept():
+    """Short rows, beside which the constant feature weighs enough for the intercept to be soft."""
+    problem = clusters("crammer_singer", n=3000)
+    return replace(problem, rows=0.1 * problem.rows, C=8 * problem.C)
+
+
+def test_threads_with_a_soft_intercept_reach_the_optimum_of_one(threads_pay):
+    problem = with_soft_intercept()
+    assert make_run(problem, n_jobs=2, threads=2).soft is not None
+    one, two = (fit(problem, tol=1e-5, n_jobs=n) for n in (1, 2))
+    assert two.gap <= 1e-5
+    assert two.primal == pytest.approx(one.primal, rel=2e-5)
+    assert two.n_iter <= 2 * one.n_iter
+
+
+def test_a_thread_knows_what_others_added_to_its_intercept(threads_pay, monkeypatch):
+    state = make_run(with_soft_intercept(), n_jobs=2, threads=2)
+    visits = []
+    monkeypatch.setattr(state, "_sweep", lambda orders, visit: visits.append(visit))
+    state._full(state.visited_of, adapt=False)
+    tau, W = state.visit_data.tau, state.all_W
+    one, two = (moves.note_in(W[t], state.moves, t, tau) for t in range(2))
+    visits[0](1, two, state.shift, state.visited_of[1][:100], 0)
+    for t, note in ((1, two), (0, one)):  # the second publishes, the first repeats
+        moves.exchange_moves(state.rows_of[t], note, state.scratches[t])
+    assert np.abs(W[1][-1]).max() > 0.01
+    np.testing.assert_allclose(W[0], W[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(one.others, W[0][-1], rtol=1e-5, atol=1e-6)
+    assert not two.others.any()
+
+
 @pytest.mark.parametrize("room", [0, 1])
 def test_threads_without_room_for_their_moves_meet_earlier(room, threads_pay, monkeypatch):
     monkeypatch.setattr(moves, "CLASSES", room)  # for a move or two, or for half of them
